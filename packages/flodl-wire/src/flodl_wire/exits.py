@@ -1,0 +1,10 @@
+"""Exit codes that every executable of the project shares.
+
+``fdl join`` alone tells 1 (transient, worth dialling again) from 2 (permanent); everywhere else 2 is a usage error.
+"""
+
+DONE = 0
+NOT_DONE = 1
+USAGE = 2
+NO_COMMAND = 127  # the shell's own code for "command not found"
+INTERRUPTED = 130  # 128 + SIGINT, what a shell reports after Ctrl-C

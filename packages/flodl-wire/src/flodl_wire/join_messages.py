@@ -1,0 +1,135 @@
+"""The join link's messages, agent ⇄ window, as JSON frames on a sealed ``join`` channel (docs/protocol.md, J rules).
+
+The link never closes while the host takes part: it carries the hello, the verdict at the door, the formed world, logs, exits, beats,
+and the order to stop; its end is the host's end.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import msgspec
+
+from flodl_wire.specs import Command, Devices, Envelope, RelaySpec
+
+
+class DeviceOffer(msgspec.Struct, omit_defaults=True):
+    """One device as the host sees it."""
+
+    kind: str  # cpu | cuda | rocm
+    index: int  # physical index; for cpu 0..N-1
+    label: str = ""  # "NVIDIA H200 (139GB, sm90)", or "cpu"
+    uuid: str = ""
+    arch: str = ""
+    memory_bytes: int = 0
+
+
+class Hello(msgspec.Struct, tag="hello", omit_defaults=True):
+    """Up, first: who I am and what I offer."""
+
+    host: str
+    agent: str  # random id of this agent process (hex): tells a re-join from a second box of the same name
+    devices: list[DeviceOffer]
+    libtorch: str = ""  # variant or build label: "cu128", "rocm70", "cpu", "" unknown
+    torch_version: str = ""
+    python: str = ""
+    dataset_sig: str = ""  # 64 hex; "" or zeros: not given
+    model_sig: str = ""
+    nccl_version: list[int] | None = None
+    run_id: str = ""
+    argv: list[str] | None = None  # a walk-in's own arguments, to be compared
+    manifest_hash: str = ""
+    boot_id: str = ""  # kernel boot id: same box or not
+    cores: int = 0
+
+
+class Accept(msgspec.Struct, tag="accept", omit_defaults=True):
+    """Down: you are in. Ranks may still be renumbered before the world forms; WorldFormed is what counts."""
+
+    ranks: list[int]
+    formation_wait_s: float
+    instance: str  # the window's own nonce
+    salt_hex: str | None = None  # under open admission only
+
+
+class Reject(msgspec.Struct, tag="reject"):
+    """Down: you are not in, why, and what would mend it. The link closes behind it."""
+
+    code: str
+    what: str
+    why: str
+    fix: str
+
+
+class WorldFormed(msgspec.Struct, tag="world_formed", omit_defaults=True):
+    """Down: the world is frozen; start your processes."""
+
+    envelope: Envelope
+    relay: RelaySpec | None  # None in mode torch
+    command: Command | None = None  # None: run your own bin with `args`
+    args: list[str] = []
+
+
+class Step(msgspec.Struct, tag="step", omit_defaults=True):
+    """Up: something worth a line happened ("relay up", "rank 2 started")."""
+
+    text: str
+    rank: int | None = None
+
+
+class Log(msgspec.Struct, tag="log", omit_defaults=True):
+    """Up: output of one process, whole lines without their line ends. rank None: the relay or the agent itself (`source`)."""
+
+    lines: list[str]
+    rank: int | None = None
+    source: str = "rank"  # rank | relay | agent
+    stream: str = "out"  # out | err
+
+
+class RankExited(msgspec.Struct, tag="rank_exited", omit_defaults=True):
+    """Up: a rank's process ended. `code` is None when a signal ended it."""
+
+    rank: int
+    code: int | None = None
+    signal: int | None = None
+    tail: list[str] = []  # last 50 lines it printed
+    ordered: bool = False  # we had already begun to end it (abort): its end is no news
+    out_of_memory: bool = False  # the kernel's own counters say so
+
+
+class RelayExited(msgspec.Struct, tag="relay_exited", omit_defaults=True):
+    """Up: the relay's process ended."""
+
+    code: int | None = None
+    signal: int | None = None
+    tail: list[str] = []
+
+
+class HostFault(msgspec.Struct, tag="host_fault", omit_defaults=True):
+    """Up: this host cannot go on (keeper died, command not found); everything here is being ended."""
+
+    code: str
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+class Bye(msgspec.Struct, tag="bye", omit_defaults=True):
+    """Up, last: everything here has ended; the close that follows is a goodbye, not a loss."""
+
+    reason: str = ""
+
+
+class Abort(msgspec.Struct, tag="abort", omit_defaults=True):
+    """Down: end everything, then say Bye."""
+
+    reason: str
+    grace_s: float | None = None
+
+
+class Beat(msgspec.Struct, tag="beat"):
+    """Both ways, every second: I am alive."""
+
+
+JoinUp = Union[Hello, Step, Log, RankExited, RelayExited, HostFault, Bye, Beat]
+JoinDown = Union[Accept, Reject, WorldFormed, Abort, Beat]

@@ -1,0 +1,205 @@
+"""The CPU plane's messages, rank ⇄ relay ⇄ hub, as JSON frames (docs/protocol.md, C rules); tensor bytes travel as chunk frames.
+
+A rank talks to its host's relay over a Unix socket; the relay passes rank messages up and hub messages down unread, wrapped with the
+rank's number, and acts itself on Round, Commit and Attach. Where hub and relay share a box they share memory too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+from flodl_wire.result import RunResult
+
+CHUNK_BYTES = 1 << 20  # measured best on loopback and 1 Gbit/s alike
+
+
+class TensorSpec(msgspec.Struct, array_like=True, frozen=True):
+    """One entry of a model's state: its place in the flat buffer follows from the order (docs/protocol.md, C-3)."""
+
+    name: str
+    shape: list[int]
+    dtype: str  # safetensors' words: F32 F64 BF16 F16 I64 I32 U8 BOOL …
+    kind: str  # param | buffer
+
+
+class Section(msgspec.Struct, array_like=True, frozen=True):
+    """A run of equal dtype in the flat buffer. `op`: mean (weighted, float dtypes) or take (bytes of the leading rank)."""
+
+    dtype: str
+    elements: int
+    offset: int  # bytes, 64-aligned
+    op: str
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What every rank's script must agree on; the hub refuses a world whose ranks differ, naming the term."""
+
+    mode: str
+    dataset: int  # samples
+    batch_size: int
+    epochs: int
+    seed: int
+    evaluates: bool
+    max_failure: Union[int, float, None] = None  # ranks, or a share of the world as a float below 1
+    gamma: float = 1.0
+    elche: dict[str, Any] = {}  # cadence settings that are not default: anchor, max_anchor, overhead_target, …
+
+
+# rank → hub (through the relay)
+
+
+class RankHello(msgspec.Struct, tag="rank_hello", omit_defaults=True):
+    """First; its live buffer's descriptor travels with it (rank → relay leg only)."""
+
+    rank: int
+    terms: Terms
+    tensors: list[TensorSpec]
+    sections: list[Section]
+    model_sig: str
+    device: str = ""
+
+
+class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
+    """The plan of `window` is done and my live buffer stands still until its round has been applied."""
+
+    window: int
+    steps: int
+    samples: int
+    compute_ms: float = 0.0  # forward, backward, optimizer
+    data_ms: float = 0.0  # waiting for batches
+    first_ms: float = 0.0  # compute+data of the window's first batch (its excess is the fill)
+    wait_ms: float = 0.0  # since the previous deposit: waiting for the round, reducing, applying
+    sync_ms: float = 0.0  # of that: from Round received to applied
+    loss_sum: float = 0.0  # Σ loss·samples
+    loss_samples: int = 0
+    not_finite: bool = False
+
+
+class Applied(msgspec.Struct, tag="applied"):
+    """The round's average stands in my live buffer (sent for rounds marked `confirm`)."""
+
+    round: int
+    sync_ms: float
+
+
+class EvalDone(msgspec.Struct, tag="eval_done", omit_defaults=True):
+    epoch: int
+    metrics: dict[str, float]
+    elapsed_ms: float
+
+
+class Leaving(msgspec.Struct, tag="leaving", omit_defaults=True):
+    """Goodbye of a rank that has what it needs; `error` when its script raised instead (last line of the traceback)."""
+
+    error: str = ""
+
+
+# hub → rank (through the relay)
+
+
+class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
+    """Your next window: positions of the epoch's permutation, as [start, count] spans, in batches of the agreed size."""
+
+    window: int
+    epoch: int
+    spans: list[list[int]]
+    evaluate: int | None = None  # first evaluate the averaged model for this epoch
+    epoch_ends: bool = False  # no further window in this epoch after yours
+
+
+class Finish(msgspec.Struct, tag="finish"):
+    """Nothing more to do; return this from Trainer.run()."""
+
+    result: RunResult
+
+
+class Dismiss(msgspec.Struct, tag="dismiss"):
+    """The run has failed; stop."""
+
+    reason: str
+
+
+# hub → relay
+
+
+class Round(msgspec.Struct, tag="round", omit_defaults=True):
+    """Average now. `weights` are normalised (they sum to 1 over the world); a rank that is not named carries none.
+
+    `alone`: this host holds the whole world, so its ranks' sum is the average and is applied at once. Otherwise the relay ships the host's sum in
+    chunk frames, the average comes back likewise, and Commit lets the ranks apply it. A later Round of the same number replaces an
+    unfinished one (a host was lost). `leader` gives the bytes of the take sections.
+    """
+
+    round: int
+    weights: dict[str, float]  # rank (decimal) → weight
+    leader: int
+    alone: bool
+    attempt: int = 0
+    confirm: bool = False
+    plans: dict[str, Plan] = {}  # rank → what it does next, once the average is in
+
+
+class Commit(msgspec.Struct, tag="commit"):
+    """Every chunk of the average has been sent: apply it."""
+
+    round: int
+    attempt: int
+
+
+# relay ⇄ rank, relay ⇄ hub housekeeping
+
+
+class Attach(msgspec.Struct, tag="attach"):
+    """relay → rank, with descriptors [control, sum, result, live of each rank in order]: the host's shared memory."""
+
+    ranks: list[int]  # local ranks in order
+    total_bytes: int
+    sum_bytes: int
+
+
+class RelayHello(msgspec.Struct, tag="relay_hello", omit_defaults=True):
+    """relay → hub, first. On the hub's own box descriptors [control, sum, result] travel with it after the ranks' hellos (Shared)."""
+
+    host: str
+    ranks: list[int]
+
+
+class Shared(msgspec.Struct, tag="shared"):
+    """relay → hub on one box, with descriptors [control, sum, result]."""
+
+    ranks: list[int]
+    total_bytes: int
+    sum_bytes: int
+
+
+class FromRank(msgspec.Struct, tag="from_rank"):
+    """relay → hub: `body` is the rank's message as it came."""
+
+    rank: int
+    body: msgspec.Raw
+
+
+class ToRank(msgspec.Struct, tag="to_rank"):
+    """hub → relay: pass `body` on to `rank`."""
+
+    rank: int
+    body: msgspec.Raw
+
+
+class RankLost(msgspec.Struct, tag="rank_lost", omit_defaults=True):
+    """relay → hub: the rank's socket closed; `said_goodbye` = after Leaving."""
+
+    rank: int
+    said_goodbye: bool
+
+
+class RelayBeat(msgspec.Struct, tag="relay_beat"):
+    """Both ways on the relay channel, every second."""
+
+
+RankUp = Union[RankHello, Deposit, Applied, EvalDone, Leaving]
+RankDown = Union[Attach, Plan, Round, Commit, Finish, Dismiss]
+RelayUp = Union[RelayHello, Shared, FromRank, RankLost, RelayBeat]
+RelayDown = Union[ToRank, Round, Commit, RelayBeat]

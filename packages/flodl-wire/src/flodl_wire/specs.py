@@ -1,0 +1,157 @@
+"""The documents one process hands to the next when it starts it: who you are, where to dial, what to run.
+
+Sensitive ones (they hold the salt) travel on stdin or in an environment variable, never on a command line.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from flodl_wire.config import Cluster, Ssh
+from flodl_wire.devices import CpuDevices, Devices, GpuDevices
+
+
+class AgentSpec(msgspec.Struct, omit_defaults=True):
+    """What makes a process an agent (seed 000); the first three fields are the minimum."""
+
+    host: str
+    controller_host: str
+    controller_port: int
+    salt_hex: str | None = None  # 32 hex: the run's salt or token; None under open admission
+    local_devices: Devices | None = None  # None = every GPU of the box
+    libtorch: str = ""
+    dataset_sig_hex: str | None = None
+    model_sig_hex: str | None = None
+    run_id: str | None = None  # a published run's identity
+    data_path: str | None = None
+    gpu_ram_share: float | None = None
+    path: str | None = None  # project folder on this host; ranks run there
+    manifest_hash: str | None = None  # sha256 of the controller's fdl.yml, to be the same here
+    roster_host: bool = False  # started by the fan-out (takes command and env from the controller)
+
+
+class FanoutHost(msgspec.Struct):
+    """One host for the fan-out: the agent spec to deliver and the road to it."""
+
+    agent: AgentSpec
+    local: bool  # this very box: no ssh
+    ssh: Ssh | None = None
+    env: dict[str, str] = {}  # for the agent process itself (time-out scale, verbosity, host name)
+
+
+class FanoutSpec(msgspec.Struct):
+    """stdin of ``flodl-agent fanout``, one line of JSON; stdin then stays open, and its end means: end everything."""
+
+    hosts: list[FanoutHost]
+    host_user: str | None = None
+
+
+class FanoutEvent(msgspec.Struct, omit_defaults=True):
+    """One line of the fan-out's stdout per event. `kind`: started | exited | line."""
+
+    kind: str
+    host: str
+    code: int | None = None  # exited: the agent's or ssh's exit code (negative: signal)
+    text: str = ""  # line: something the agent or ssh printed; exited: its last words
+    command: str = ""  # started: the command, for the error message
+
+
+class RankPlace(msgspec.Struct):
+    """Where one rank lives."""
+
+    rank: int
+    host: str
+    local_rank: int
+    device: str  # "cpu", "cuda:<physical index>"
+
+
+class EnvelopeController(msgspec.Struct):
+    host: str
+    port: int
+
+
+class EnvelopeWorker(msgspec.Struct, omit_defaults=True):
+    """The host's own block of the envelope."""
+
+    host: str
+    ranks: list[int]
+    local_devices: Devices
+    nccl_socket_ifname: str = ""
+    path: str = ""
+    arch: str | None = None
+    data_path: str | None = None
+    gpu_ram_share: float | None = None
+
+
+class Envelope(msgspec.Struct, omit_defaults=True):
+    """What a rank knows of the world: FLODL_INTERNAL_CLUSTER_JSON (with FLODL_INTERNAL_LOCAL_RANK)."""
+
+    controller: EnvelopeController
+    world_size: int
+    num_workers: int
+    worker: EnvelopeWorker
+    mode: str
+    run: str  # run id
+    salt: str = ""  # hex; empty on ranks that never open a sealed channel themselves
+    relay_socket: str = ""  # Unix socket of this host's relay; stamped in by the agent
+
+
+class RelaySpec(msgspec.Struct, omit_defaults=True):
+    """FLODL_INTERNAL_RELAY_JSON."""
+
+    host: str
+    controller_host: str
+    controller_port: int
+    ranks: list[int]
+    world_size: int
+    salt_hex: str
+    run: str
+    mode: str = "cpu_cadence"
+    keyed: bool = True
+    hub_socket: str = ""  # Unix socket of the hub when it runs on this very box; empty: dial the controller
+    relay_socket: str = ""  # Unix socket to listen on for local ranks; stamped in by the agent
+
+
+class HubSpec(msgspec.Struct, omit_defaults=True):
+    """stdin of ``flodl-planes hub``, one line of JSON. The pair with the launcher is an inherited descriptor (``--pair FD``)."""
+
+    run: str
+    run_dir: str  # runs/<id>: checkpoint and metrics go here
+    socket_dir: str  # 0700 folder for the hub's Unix socket
+    mode: str
+    salt_hex: str
+    keyed: bool = True
+
+
+class Command(msgspec.Struct, omit_defaults=True):
+    """What every rank runs. `argv[0]` is resolved on the rank's host; argv and env arrive byte for byte."""
+
+    argv: list[str]
+    env: dict[str, str] = {}
+    cwd: str = ""  # relative to the host's project folder
+
+
+class LaunchConfig(msgspec.Struct, omit_defaults=True):
+    """What fdl (or ``--config FILE``) hands the tools: FLODL_INTERNAL_CONFIG_JSON. A tool reads the blocks it knows."""
+
+    cluster: Cluster | None = None
+    mode: str | None = None
+    manifest: str | None = None  # absolute path of the project's fdl.yml
+
+
+__all__ = [
+    "AgentSpec",
+    "Command",
+    "CpuDevices",
+    "Envelope",
+    "EnvelopeController",
+    "EnvelopeWorker",
+    "FanoutEvent",
+    "FanoutHost",
+    "FanoutSpec",
+    "GpuDevices",
+    "HubSpec",
+    "LaunchConfig",
+    "RankPlace",
+    "RelaySpec",
+]

@@ -1,0 +1,69 @@
+"""``state.json``: the truth about a run at this moment, as served on the one port and kept in runs/<id>/. Additive only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from flodl_wire.hub_messages import Progress
+
+VERSION = 1
+
+PHASES = ("waiting", "staging", "forming", "training", "done", "failed")
+
+
+class Member(msgspec.Struct):
+    """One host that is in."""
+
+    host: str
+    ranks: list[int]
+    local_devices: list[str]  # "cpu", "cuda:0"
+    gpus: list[str]  # labels, one per device
+    libtorch: str
+    joined_at_secs: float  # after the window opened
+    road: str = ""  # how it came: "local", "ssh", "direct"
+    address: str = ""  # numeric address the door saw
+    status: str = "in"  # in | running | lost | left
+    why: str = ""
+
+
+class RankState(msgspec.Struct, omit_defaults=False):
+    rank: int
+    host: str
+    device: str
+    status: str  # starting | ready | training | stalled | done | lost
+    why: str = ""
+
+
+class Cause(msgspec.Struct):
+    """The first cause of a failure."""
+
+    what: str
+    host: str = ""
+    rank: int | None = None
+    tail: list[str] = []
+
+
+class State(msgspec.Struct):
+    run: str
+    phase: str
+    why: str  # the sentence behind the phase, with its counts
+    mode: str
+    joined_ranks: int
+    joined_hosts: int
+    min_rank_start: int
+    target_ranks: int | None
+    window_remaining_secs: float | None  # live; None outside the open window
+    cap_remaining_secs: float | None
+    start_mode: str
+    start_armed: bool
+    members: list[Member] = []
+    ranks: list[RankState] = []
+    refused: list[dict[str, Any]] = []
+    progress: Progress | None = None
+    degraded: bool = False
+    cause: Cause | None = None
+    dashboard_port: int | None = None
+    instance: str = ""
+    v: int = VERSION
