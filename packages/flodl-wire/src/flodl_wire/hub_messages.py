@@ -31,12 +31,13 @@ class Passed(msgspec.Struct, tag="passed"):
     address: str  # of the other side, numeric, for messages
 
 
-class RankGone(msgspec.Struct, tag="rank_gone"):
+class RankGone(msgspec.Struct, tag="rank_gone", omit_defaults=True):
     """To the hub: a rank's process ended or its host was lost; `clean` = exit 0."""
 
     rank: int
     clean: bool
     why: str  # "killed by signal 9 (out of memory?)", "exit 3", "host node-b lost"
+    code: int | None = None  # its exit code when its program ended by itself; None: a signal, or the host is lost
 
 
 class Stop(msgspec.Struct, tag="stop"):

@@ -75,6 +75,7 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     loss_sum: float = 0.0  # Σ loss·samples
     loss_samples: int = 0
     not_finite: bool = False
+    divergence: float | None = None  # ‖mine − average‖ / ‖average‖ at the last round, where the rank measures it
 
 
 class Applied(msgspec.Struct, tag="applied"):
