@@ -1,0 +1,42 @@
+# Everything a person or CI does with this repository, by name. `make` alone prints the list.
+PYTHON ?= python3
+VENV := .venv/bin
+PYTEST := $(VENV)/python -m pytest
+# CI runners and laptops alike have at least two cores; more workers than that only fight over torch.
+JOBS ?= 2
+
+.DEFAULT_GOAL := list
+.PHONY: list setup demo test check integration alone bench docs clean
+
+list: ## print these lines
+	@echo "make TARGET [PYTHON=python3.12] [JOBS=2]"; echo
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
+
+setup: ## make .venv with torch and the eight packages (quick when it stands)
+	@$(PYTHON) tools/setup.py
+
+demo: setup ## train a real model on two uneven ranks of this box, then say what happened
+	@$(VENV)/python -m tools.demo
+
+test: setup ## the fast tests of every package and tool
+	$(PYTEST) packages tools -n $(JOBS) --dist worksteal
+
+check: setup ## ruff, mypy --strict, and the rules of the house
+	$(VENV)/ruff check .
+	$(VENV)/mypy
+	$(VENV)/python -m tools.check
+
+integration: setup ## the installed executables together, on several hosts (root and iproute2 for those)
+	$(PYTEST) integration
+
+alone: setup ## each package by itself with flodl-wire and nothing else (tox)
+	$(VENV)/tox run -q
+
+bench: setup ## measure against torchrun, gloo and a bare interpreter; tables, and rows in build/bench/
+	$(VENV)/python -m tools.bench.run $(ONLY)
+
+docs: setup ## check the pages: links, and that help texts in them are what --help prints
+	$(VENV)/python -m tools.pages
+
+clean: ## remove what this file made, .venv too
+	rm -rf .venv .tox build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,160 @@
+"""Each rule against the smallest tree that breaks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.check import RULES, check
+from tools.rules.finding import Finding
+
+INTERNAL = "FLODL_" + "INTERNAL_SECRET"
+
+
+def findings(root: Path, files: dict[str, str]) -> list[Finding]:
+    """The breaches in a tree that is in order but for `files`."""
+    whole = {"README.md": "# t\n\n`make demo` and `make test`\n", **files}
+    for name, text in whole.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for room in {parent for name in whole for parent in Path(name).parents if parent.parts}:
+        if not (root / room / "README.md").exists() and "no-readme" not in room.parts:
+            (root / room / "README.md").write_text("A room.\n")
+    return check(root)
+
+
+def places(found: list[Finding]) -> list[tuple[str, int]]:
+    return [(finding.file, finding.line) for finding in found]
+
+
+def test_a_tree_in_order_has_no_findings(tmp_path: Path) -> None:
+    source = "from flodl_wire import faults\nimport flodl_agent.plan\n"
+    assert findings(tmp_path, {"packages/flodl-agent/src/flodl_agent/agent.py": source}) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import flodl_window",
+        "from flodl_window import ledger",
+        "from flodl_window.ledger import Ledger",
+        "def f():\n    import flodl_window.door",
+    ],
+)
+def test_an_import_between_siblings_is_refused(tmp_path: Path, line: str) -> None:
+    file = "packages/flodl-agent/src/flodl_agent/agent.py"
+    found = findings(tmp_path, {file: line + "\n"})
+    assert places(found) == [(file, len(line.splitlines()))]
+    assert "flodl_agent imports flodl_window" in str(found[0])
+
+
+def test_a_test_of_one_package_may_not_import_another_either(tmp_path: Path) -> None:
+    file = "packages/flodl-agent/tests/test_agent.py"
+    assert places(findings(tmp_path, {file: "import flodl_window\n"})) == [(file, 1)]
+
+
+def test_an_internal_environment_name_stands_in_the_wire_alone(tmp_path: Path) -> None:
+    line = f'NAME = "{INTERNAL}"\n'
+    files = {
+        "packages/flodl-wire/src/flodl_wire/environ.py": line,
+        "packages/flodl-cli/src/flodl_cli/overlay.py": "x = 1\n" + line,
+        "docs/env.md": line,
+    }
+    assert places(findings(tmp_path, files)) == [("packages/flodl-cli/src/flodl_cli/overlay.py", 2)]
+
+
+def test_a_docstring_or_comment_may_say_an_internal_name_and_a_shell_script_may_not(tmp_path: Path) -> None:
+    files = {"tools/x.py": f'"""Reads {INTERNAL}."""\n# {INTERNAL}\n', "tools/x.sh": f"echo\nexport {INTERNAL}=1\n"}
+    assert places(findings(tmp_path, files)) == [("tools/x.sh", 2)]
+
+
+def test_torch_is_refused_outside_planes_however_deep(tmp_path: Path) -> None:
+    file = "packages/flodl-agent/src/flodl_agent/gpus.py"
+    assert places(findings(tmp_path, {file: "def f():\n    import torch\n"})) == [(file, 2)]
+
+
+def test_torch_is_refused_in_what_the_relay_loads_and_allowed_in_what_ranks_load(tmp_path: Path) -> None:
+    planes = "packages/flodl-planes/src/flodl_planes/"
+    files = {
+        f"{planes}main.py": "def main():\n    from flodl_planes import cli_relay\n",
+        f"{planes}cli_relay.py": "def main():\n    from flodl_planes.relay import serve\n",
+        f"{planes}relay.py": "from flodl_planes import segment\n",
+        f"{planes}segment.py": "import os\nimport torch\n",
+        f"{planes}trainer.py": "import torch\n",
+    }
+    assert places(findings(tmp_path, files)) == [(f"{planes}segment.py", 2)]
+
+
+def test_torch_inside_a_function_or_for_the_type_checker_is_allowed_there(tmp_path: Path) -> None:
+    planes = "packages/flodl-planes/src/flodl_planes/"
+    lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\ndef f():\n    import torch\n"
+    assert findings(tmp_path, {f"{planes}dispatch.py": lazy}) == []
+
+
+def test_a_long_file_is_refused(tmp_path: Path) -> None:
+    assert places(findings(tmp_path, {"tools/long.py": "x = 1\n" * 501})) == [("tools/long.py", 501)]
+    assert "has 501 lines" in str(check(tmp_path)[0])
+
+
+def test_a_folder_without_readme_is_refused_and_src_and_tests_are_not(tmp_path: Path) -> None:
+    packaged = ["packages/flodl-cli/tests/test_x.py", "packages/flodl-cli/src/flodl_cli/x.py"]
+    files = {"tools/no-readme/x.py": "", **dict.fromkeys(packaged, "")}
+    assert places(findings(tmp_path, files)) == [("tools/no-readme/README.md", 1)]
+
+
+def test_a_readme_that_opens_with_a_heading_is_refused_but_not_on_the_front_page(tmp_path: Path) -> None:
+    assert places(findings(tmp_path, {"docs/README.md": "# Docs\n"})) == [("docs/README.md", 1)]
+
+
+@pytest.mark.parametrize("name", ["utils.py", "helpers/x.py", "common.py", "manager.py", "base.py"])
+def test_a_vague_module_name_is_refused(tmp_path: Path, name: str) -> None:
+    found = findings(tmp_path, {f"tools/{name}": ""})
+    assert places(found) == [(f"tools/{name.split('/')[0]}", 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import time\ntime.sleep(1)\n", "from time import sleep\nsleep(0.1)\n", "import asyncio\nasyncio.sleep(1)\n"],
+)
+def test_a_sleep_in_a_test_is_refused(tmp_path: Path, text: str) -> None:
+    file = "packages/flodl-cli/tests/test_x.py"
+    assert places(findings(tmp_path, {file: text, "tools/relay.py": text})) == [(file, 2)]
+
+
+def test_giving_way_to_the_loop_is_no_sleep(tmp_path: Path) -> None:
+    assert findings(tmp_path, {"tools/tests/test_x.py": "import asyncio\nasyncio.sleep(0)\n"}) == []
+
+
+def test_a_registry_host_is_refused_in_any_file(tmp_path: Path) -> None:
+    assert places(findings(tmp_path, {"uv.lock": "x\nregistry = 'https://pypi" + ".org/simple'\n"})) == [("uv.lock", 2)]
+
+
+@pytest.mark.parametrize("path", ["/wo" + "rk/main/x", "/ro" + "ot/.ssh"])
+def test_a_path_of_one_machine_is_refused(tmp_path: Path, path: str) -> None:
+    assert places(findings(tmp_path, {"docs/x.md": f"see {path}\n"})) == [("docs/x.md", 1)]
+
+
+def test_a_front_page_without_the_two_commands_is_refused(tmp_path: Path) -> None:
+    found = findings(tmp_path, {"README.md": "# t\n\nmake demo\n"})
+    assert places(found) == [("README.md", 1)] and "make test" in found[0].what
+
+
+def test_every_rule_says_what_why_and_fix(tmp_path: Path) -> None:
+    broken = f"import flodl_window\nsleep(1)\nx = '{INTERNAL}'\n"
+    files = {"tools/utils.py": "\n" * 501, "packages/flodl-cli/tests/test_x.py": broken}
+    found = findings(tmp_path, files)
+    assert len(found) == 5
+    assert all(finding.what and finding.why and finding.fix for finding in found)
+
+
+def test_the_command_exits_1_on_a_breach_and_0_on_none(tmp_path: Path) -> None:
+    findings(tmp_path, {"tools/utils.py": ""})
+    command = [sys.executable, "-m", "tools.check", str(tmp_path)]
+    bad = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (bad.returncode, "tools/utils.py:1:" in bad.stdout) == (1, True)
+    (tmp_path / "tools/utils.py").unlink()
+    good = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (good.returncode, good.stdout) == (0, f"tools/check.py: {len(RULES)} rules hold\n")
