@@ -1,4 +1,6 @@
-"""Hex JSON: a document that survives every shell, ssh and compose file between two processes (lowercase hex, no separators)."""
+"""Hex JSON: a document that survives every shell, ssh and compose file between two processes (lowercase hex, no
+separators).
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The ``cluster:`` block as users write it (seed 000), with every key, default and refusal.
 
-`parse_cluster` is the only way in: unknown keys and wrong types are refused with their path, then the rules between keys are
-checked. What passes here is what every tool receives in FLODL_INTERNAL_FULL_CLUSTER_JSON.
+`parse_cluster` is the only way in: unknown keys and wrong types are refused with their path, then the rules between
+keys are checked. What passes here is what every tool receives in FLODL_INTERNAL_FULL_CLUSTER_JSON.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,7 +24,9 @@ MODES = ("cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence", "t
 
 
 class JoinWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``controller.join``: how long the window stays open and who may walk in. None means "the default of the situation"."""
+    """``controller.join``: how long the window stays open and who may walk in. None means "the default of the
+    situation".
+    """
 
     min_rank_start: int | None = None
     join_timeout: float = 300
@@ -63,7 +65,7 @@ class Worker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One rank-carrying host."""
 
     host: str
-    local_devices: Union[str, int, list[int]]
+    local_devices: str | int | list[int]
     path: str
     nccl_socket_ifname: str | None = None
     arch: str | None = None
@@ -83,7 +85,9 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_cluster(data: Any, source: str = "cluster") -> Cluster:
-    """The cluster block in `data` (plain dicts and lists), validated. Raises Refused with the path of the first wrong key."""
+    """The cluster block in `data` (plain dicts and lists), validated. Raises Refused with the path of the first wrong
+    key.
+    """
     if isinstance(data, dict):
         for index, worker in enumerate(data.get("workers") or []):
             if isinstance(worker, dict) and "ranks" in worker:
@@ -105,8 +109,16 @@ def parse_cluster(data: Any, source: str = "cluster") -> Cluster:
 
 def _plain(text: str) -> str:
     """msgspec's sentence in the words of somebody who writes YAML."""
-    text = text.replace("Object contains unknown field", "it has the unknown key").replace("Object missing required field", "it lacks the key")
-    for theirs, ours in (("`object`", "a block of keys"), ("`array`", "a list"), ("`str`", "text"), ("`int`", "a whole number"), ("`bool`", "true or false")):
+    text = text.replace("Object contains unknown field", "it has the unknown key").replace(
+        "Object missing required field", "it lacks the key"
+    )
+    for theirs, ours in (
+        ("`object`", "a block of keys"),
+        ("`array`", "a list"),
+        ("`str`", "text"),
+        ("`int`", "a whole number"),
+        ("`bool`", "true or false"),
+    ):
         text = text.replace(theirs, ours)
     return text[0].lower() + text[1:]
 
@@ -125,7 +137,9 @@ def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
     if not 1 <= controller.port <= 65535:
         raise refuse("controller.port", f"{controller.port} is no TCP port", "use 1 to 65535; the default is 1337")
     if not cluster.workers and not join.discovery:
-        raise refuse("workers", "it is empty", "list the hosts, or set controller.join.discovery: true so that workers walk in")
+        raise refuse(
+            "workers", "it is empty", "list the hosts, or set controller.join.discovery: true so that workers walk in"
+        )
     _check_env(cluster.env, refuse, "env")
     _check_share(cluster.gpu_ram_share, refuse, "gpu_ram_share")
     seen: dict[str, int] = {}
@@ -133,7 +147,11 @@ def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
         key = f"workers[{index}]"
         _check_host(worker.host, refuse, f"{key}.host")
         if worker.host in seen:
-            raise refuse(f"{key}.host", f"{worker.host!r} is workers[{seen[worker.host]}] already", "one entry per host; its devices go in local_devices")
+            raise refuse(
+                f"{key}.host",
+                f"{worker.host!r} is workers[{seen[worker.host]}] already",
+                "one entry per host; its devices go in local_devices",
+            )
         seen[worker.host] = index
         devices.parse(worker.local_devices, f"{source}.{key}.local_devices")
         if not worker.path.strip():
@@ -159,7 +177,9 @@ def _check_host(name: str, refuse: Any, key: str) -> None:
     if not name.strip():
         raise refuse(key, "it is blank")
     if name.startswith("-"):
-        raise refuse(key, f"{name!r} starts with '-', which ssh would read as an option", "write the host's name or address")
+        raise refuse(
+            key, f"{name!r} starts with '-', which ssh would read as an option", "write the host's name or address"
+        )
     if any(ch.isspace() or not ch.isprintable() for ch in name):
         raise refuse(key, f"{name!r} holds a space or an unprintable character", "write the host's name or address")
 
@@ -167,9 +187,18 @@ def _check_host(name: str, refuse: Any, key: str) -> None:
 def _check_env(env: dict[str, str], refuse: Any, key: str) -> None:
     for name, value in env.items():
         if not environ.is_valid_name(name):
-            raise refuse(f"{key}.{name}", "it is no name of an environment variable", "letters, digits and _ only, no digit first")
+            raise refuse(
+                f"{key}.{name}",
+                "it is no name of an environment variable",
+                "letters, digits and _ only, no digit first",
+            )
         if environ.is_reserved(name):
-            raise refuse(f"{key}.{name}", "flodl sets it for each rank itself", "delete the key; local_devices chooses devices", "reserved-env")
+            raise refuse(
+                f"{key}.{name}",
+                "flodl sets it for each rank itself",
+                "delete the key; local_devices chooses devices",
+                "reserved-env",
+            )
         if "\0" in value:
             raise refuse(f"{key}.{name}", "its value holds a NUL byte, which no environment can carry")
 

@@ -1,8 +1,8 @@
 """Every network deadline and beat of the project in one table, all moved together by FLODL_NET_TIMEOUT_SCALE.
 
-The scale's rule (finite, at least 0.1) is the reference's; so is rounding deadlines up to whole seconds, at least one, so that a
-small scale never asks the impossible of a loaded box. Beats only ever shrink: a larger scale means a slower network, and
-silence must stay several beats long.
+The scale's rule (finite, at least 0.1) is the reference's; so is rounding deadlines up to whole seconds, at least one,
+so that a small scale never asks the impossible of a loaded box. Beats only ever shrink: a larger scale means a slower
+network, and silence must stay several beats long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ BEAT = 1.0  # interval of beats on every link
 
 
 def parse_scale(text: str | None) -> float:
-    """The scale named by the environment, 1.0 when unset. Raises Refused for a value that is not a finite number >= 0.1."""
+    """The scale named by the environment, 1.0 when unset. Raises Refused for a value that is not a finite number >=
+    0.1.
+    """
     if text is None:
         return 1.0
     try:

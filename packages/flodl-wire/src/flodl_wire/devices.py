@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,7 +10,7 @@ from flodl_wire.faults import Refused
 
 MAX_DEVICES = 256  # ranks one host may offer (the reference's bound)
 
-DeviceSpec = Union[str, int, list[int]]  # as it stands in a config: all | cpu:N | 0,1 | 0 | [0, 1]
+DeviceSpec: TypeAlias = str | int | list[int]  # as it stands in a config: all | cpu:N | 0,1 | 0 | [0, 1]
 
 
 class CpuDevices(msgspec.Struct, frozen=True, tag="cpu"):
@@ -25,14 +25,19 @@ class GpuDevices(msgspec.Struct, frozen=True, tag="gpu"):
     indices: list[int] | None
 
 
-Devices = Union[CpuDevices, GpuDevices]
+Devices: TypeAlias = CpuDevices | GpuDevices
 
 
 def parse(spec: DeviceSpec, where: str) -> Devices:
     """The devices named by `spec`; `where` is the key or flag it came from. Raises Refused."""
 
     def refuse(why: str) -> Refused:
-        return Refused("bad-devices", f"cannot read {where}: {spec!r}", why, "write all, a list such as 0,1, or cpu:2 for two CPU ranks")
+        return Refused(
+            "bad-devices",
+            f"cannot read {where}: {spec!r}",
+            why,
+            "write all, a list such as 0,1, or cpu:2 for two CPU ranks",
+        )
 
     if isinstance(spec, bool):
         raise refuse("it is neither a list nor a word")

@@ -1,7 +1,7 @@
 """Every environment variable the project reads or sets, by name, each written once.
 
-The names are the users' contract (they stand in ``docs/env.md``). Names under ``FLODL_INTERNAL_`` belong to the tools alone;
-``tools/check.py`` refuses one spelled out anywhere but here.
+The names are the users' contract (they stand in ``docs/env.md``). Names under ``FLODL_INTERNAL_`` belong to the tools
+alone; ``tools/check.py`` refuses one spelled out anywhere but here.
 """
 
 from __future__ import annotations

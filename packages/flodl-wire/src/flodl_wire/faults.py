@@ -1,7 +1,7 @@
 """The one way this project says that something went wrong.
 
-A fault is written for the person who reads it at two in the morning: *what* could not be done, *why*, and the *fix*. Code is a
-short stable word for scripts. No third-party import: the hot commands load this module.
+A fault is written for the person who reads it at two in the morning: *what* could not be done, *why*, and the *fix*.
+Code is a short stable word for scripts. No third-party import: the hot commands load this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Fault(Exception):
 
 
 class Refused(Fault):
-    """We will not do this as asked: bad input, a contradiction, a door that stays shut. Asking again changes nothing."""
+    """We will not do this as asked: bad input, a contradiction, a door that stays shut. Asking again changes nothing.
+    """
 
     family = "refused"
 
@@ -72,8 +73,8 @@ def from_dict(data: dict[str, str]) -> Fault:
 def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> int:
     """Run an executable's ``main`` so that nothing a user can cause ends in a traceback.
 
-    A fault goes to stderr as ``program: what: why`` with its fix (and, under ``as_json``, to stdout as one JSON document); Ctrl-C is
-    130; a reader that went away (``| head``) is not an error worth words.
+    A fault goes to stderr as ``program: what: why`` with its fix (and, under ``as_json``, to stdout as one JSON
+    document); Ctrl-C is 130; a reader that went away (``| head``) is not an error worth words.
     """
     import os
     import sys

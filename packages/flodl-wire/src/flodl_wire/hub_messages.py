@@ -1,12 +1,13 @@
-"""The pair's messages, launcher ⇄ hub: JSON, one per datagram of an inherited Unix SOCK_SEQPACKET pair (docs/protocol.md, P rules).
+"""The pair's messages, launcher ⇄ hub: JSON, one per datagram of an inherited Unix SOCK_SEQPACKET pair
+(docs/protocol.md, P rules).
 
-A `Passed` travels with one file descriptor: a connection the door has routed, with the bytes it had already read. The end of the
-pair is the end of the other side.
+A `Passed` travels with one file descriptor: a connection the door has routed, with the bytes it had already read. The
+end of the pair is the end of the other side.
 """
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TypeAlias
 
 import msgspec
 
@@ -72,7 +73,9 @@ class RankIn(msgspec.Struct, tag="rank_in"):
 
 
 class TrainingBegan(msgspec.Struct, tag="training_began"):
-    """From the hub: every rank is ready; the first batches are out. `text` is a line for people (mode, samples, parameters)."""
+    """From the hub: every rank is ready; the first batches are out. `text` is a line for people (mode, samples,
+    parameters).
+    """
 
     text: str
 
@@ -130,5 +133,7 @@ class HubFailed(msgspec.Struct, tag="hub_failed", omit_defaults=True):
     result: RunResult | None = None
 
 
-ToHub = Union[Form, Passed, RankGone, Stop]
-FromHub = Union[Ready, Taken, RelayIn, RankIn, TrainingBegan, Progress, EpochDone, Notice, Finished, HubFailed]
+ToHub: TypeAlias = Form | Passed | RankGone | Stop
+FromHub: TypeAlias = (
+    Ready | Taken | RelayIn | RankIn | TrainingBegan | Progress | EpochDone | Notice | Finished | HubFailed
+)

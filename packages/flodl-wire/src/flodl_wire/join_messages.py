@@ -1,16 +1,16 @@
 """The join link's messages, agent ⇄ window, as JSON frames on a sealed ``join`` channel (docs/protocol.md, J rules).
 
-The link never closes while the host takes part: it carries the hello, the verdict at the door, the formed world, logs, exits, beats,
-and the order to stop; its end is the host's end.
+The link never closes while the host takes part: it carries the hello, the verdict at the door, the formed world, logs,
+exits, beats, and the order to stop; its end is the host's end.
 """
 
 from __future__ import annotations
 
-from typing import Union
+from typing import TypeAlias
 
 import msgspec
 
-from flodl_wire.specs import Command, Devices, Envelope, RelaySpec
+from flodl_wire.specs import Command, Envelope, RelaySpec
 
 
 class DeviceOffer(msgspec.Struct, omit_defaults=True):
@@ -78,7 +78,9 @@ class Step(msgspec.Struct, tag="step", omit_defaults=True):
 
 
 class Log(msgspec.Struct, tag="log", omit_defaults=True):
-    """Up: output of one process, whole lines without their line ends. rank None: the relay or the agent itself (`source`)."""
+    """Up: output of one process, whole lines without their line ends. rank None: the relay or the agent itself
+    (`source`).
+    """
 
     lines: list[str]
     rank: int | None = None
@@ -131,5 +133,5 @@ class Beat(msgspec.Struct, tag="beat"):
     """Both ways, every second: I am alive."""
 
 
-JoinUp = Union[Hello, Step, Log, RankExited, RelayExited, HostFault, Bye, Beat]
-JoinDown = Union[Accept, Reject, WorldFormed, Abort, Beat]
+JoinUp: TypeAlias = Hello | Step | Log | RankExited | RelayExited | HostFault | Bye | Beat
+JoinDown: TypeAlias = Accept | Reject | WorldFormed | Abort | Beat

@@ -1,12 +1,14 @@
-"""The CPU plane's messages, rank ⇄ relay ⇄ hub, as JSON frames (docs/protocol.md, C rules); tensor bytes travel as chunk frames.
+"""The CPU plane's messages, rank ⇄ relay ⇄ hub, as JSON frames (docs/protocol.md, C rules); tensor bytes travel as
+chunk frames.
 
-A rank talks to its host's relay over a Unix socket; the relay passes rank messages up and hub messages down unread, wrapped with the
-rank's number, and acts itself on Round, Commit and Attach. Where hub and relay share a box they share memory too.
+A rank talks to its host's relay over a Unix socket; the relay passes rank messages up and hub messages down unread,
+wrapped with the rank's number, and acts itself on Round, Commit and Attach. Where hub and relay share a box they share
+memory too.
 """
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -22,10 +24,12 @@ class TensorSpec(msgspec.Struct, array_like=True, frozen=True):
     shape: list[int]
     dtype: str  # safetensors' words: F32 F64 BF16 F16 I64 I32 U8 BOOL …
     kind: str  # param | buffer
+    ties: list[str] = []  # further state_dict names of the very same tensor
 
 
 class Section(msgspec.Struct, array_like=True, frozen=True):
-    """A run of equal dtype in the flat buffer. `op`: mean (weighted, float dtypes) or take (bytes of the leading rank)."""
+    """A run of equal dtype in the flat buffer. `op`: mean (weighted, float dtypes) or take (bytes of the leading rank).
+    """
 
     dtype: str
     elements: int
@@ -42,7 +46,7 @@ class Terms(msgspec.Struct, frozen=True):
     epochs: int
     seed: int
     evaluates: bool
-    max_failure: Union[int, float, None] = None  # ranks, or a share of the world as a float below 1
+    max_failure: int | float | None = None  # ranks, or a share of the world as a float below 1
     gamma: float = 1.0
     elche: dict[str, Any] = {}  # cadence settings that are not default: anchor, max_anchor, overhead_target, …
 
@@ -101,7 +105,8 @@ class Leaving(msgspec.Struct, tag="leaving", omit_defaults=True):
 
 
 class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
-    """Your next window: positions of the epoch's permutation, as [start, count] spans, in batches of the agreed size."""
+    """Your next window: positions of the epoch's permutation, as [start, count] spans, in batches of the agreed size.
+    """
 
     window: int
     epoch: int
@@ -128,9 +133,10 @@ class Dismiss(msgspec.Struct, tag="dismiss"):
 class Round(msgspec.Struct, tag="round", omit_defaults=True):
     """Average now. `weights` are normalised (they sum to 1 over the world); a rank that is not named carries none.
 
-    `alone`: this host holds the whole world, so its ranks' sum is the average and is applied at once. Otherwise the relay ships the host's sum in
-    chunk frames, the average comes back likewise, and Commit lets the ranks apply it. A later Round of the same number replaces an
-    unfinished one (a host was lost). `leader` gives the bytes of the take sections.
+    `alone`: this host holds the whole world, so its ranks' sum is the average and is applied at once. Otherwise the
+    relay ships the host's sum in chunk frames, the average comes back likewise, and Commit lets the ranks apply it. A
+    later Round of the same number replaces an unfinished one (a host was lost). `leader` gives the bytes of the take
+    sections.
     """
 
     round: int
@@ -161,7 +167,9 @@ class Attach(msgspec.Struct, tag="attach"):
 
 
 class RelayHello(msgspec.Struct, tag="relay_hello", omit_defaults=True):
-    """relay → hub, first. On the hub's own box descriptors [control, sum, result] travel with it after the ranks' hellos (Shared)."""
+    """relay → hub, first. On the hub's own box descriptors [control, sum, result] travel with it after the ranks'
+    hellos (Shared).
+    """
 
     host: str
     ranks: list[int]
@@ -200,7 +208,7 @@ class RelayBeat(msgspec.Struct, tag="relay_beat"):
     """Both ways on the relay channel, every second."""
 
 
-RankUp = Union[RankHello, Deposit, Applied, EvalDone, Leaving]
-RankDown = Union[Attach, Plan, Round, Commit, Finish, Dismiss]
-RelayUp = Union[RelayHello, Shared, FromRank, RankLost, RelayBeat]
-RelayDown = Union[ToRank, Round, Commit, RelayBeat]
+RankUp: TypeAlias = RankHello | Deposit | Applied | EvalDone | Leaving
+RankDown: TypeAlias = Attach | Plan | Round | Commit | Finish | Dismiss
+RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | RelayBeat
+RelayDown: TypeAlias = ToRank | Round | Commit | RelayBeat

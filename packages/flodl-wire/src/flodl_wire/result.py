@@ -27,7 +27,8 @@ class EpochResult(msgspec.Struct):
 
 
 class RunResult(msgspec.Struct):
-    """balance = (samples / wall_s) / Σ_r (samples_r / busy_s_r); wall_s runs from the first batch to the last average."""
+    """balance = (samples / wall_s) / Σ_r (samples_r / busy_s_r); wall_s runs from the first batch to the last average.
+    """
 
     run: str
     mode: str
@@ -45,3 +46,19 @@ class RunResult(msgspec.Struct):
     ranks: list[RankResult] = []
     epochs: list[EpochResult] = []
     v: int = VERSION
+
+    def __repr__(self) -> str:
+        """One line for people, as ``print(Trainer(...).run())`` shows it."""
+        parts = [
+            f"{len(self.epochs)} epochs, {self.samples} samples in {self.wall_s:.1f} s ({self.samples_per_s:.0f}/s)",
+            f"{self.world_size} rank{'s' if self.world_size != 1 else ''}, {self.mode}",
+        ]
+        if self.epochs and self.epochs[-1].loss is not None:
+            parts.append(f"loss {self.epochs[-1].loss:.4g}")
+        evals = [epoch.eval for epoch in self.epochs if epoch.eval]
+        if evals:
+            parts.append(", ".join(f"{name} {value:.4g}" for name, value in evals[-1].items()))
+        if self.balance is not None and self.world_size > 1:
+            parts.append(f"balance {self.balance:.2f}")
+        state = self.verdict + (" (degraded)" if self.degraded else "") + (f": {self.why}" if self.why else "")
+        return f"<run {self.run} {state}; {'; '.join(parts)}>"

@@ -113,7 +113,9 @@ class RelaySpec(msgspec.Struct, omit_defaults=True):
 
 
 class HubSpec(msgspec.Struct, omit_defaults=True):
-    """stdin of ``flodl-planes hub``, one line of JSON. The pair with the launcher is an inherited descriptor (``--pair FD``)."""
+    """stdin of ``flodl-planes hub``, one line of JSON. The pair with the launcher is an inherited descriptor (``--pair
+    FD``).
+    """
 
     run: str
     run_dir: str  # runs/<id>: checkpoint and metrics go here
@@ -143,6 +145,7 @@ __all__ = [
     "AgentSpec",
     "Command",
     "CpuDevices",
+    "Devices",
     "Envelope",
     "EnvelopeController",
     "EnvelopeWorker",

@@ -1,4 +1,6 @@
-"""``state.json``: the truth about a run at this moment, as served on the one port and kept in runs/<id>/. Additive only."""
+"""``state.json``: the truth about a run at this moment, as served on the one port and kept in runs/<id>/. Additive
+only.
+"""
 
 from __future__ import annotations
 
