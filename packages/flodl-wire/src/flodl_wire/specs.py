@@ -81,6 +81,7 @@ class EnvelopeWorker(msgspec.Struct, omit_defaults=True):
     arch: str | None = None
     data_path: str | None = None
     gpu_ram_share: float | None = None
+    index: int = 0  # the host's place in the world, from 0 (torchrun's GROUP_RANK)
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
@@ -139,6 +140,8 @@ class LaunchConfig(msgspec.Struct, omit_defaults=True):
     cluster: Cluster | None = None
     mode: str | None = None
     manifest: str | None = None  # absolute path of the project's fdl.yml
+    env: dict[str, str] = {}  # `env:` of the command: to every rank, over cluster.env and under the worker's own
+    cwd: str = ""  # the command's folder, relative to the project folder on every host (`path:` commands)
 
 
 __all__ = [
