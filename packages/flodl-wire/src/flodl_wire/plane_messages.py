@@ -136,7 +136,9 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     `alone`: this host holds the whole world, so its ranks' sum is the average and is applied at once. Otherwise the
     relay ships the host's sum in chunk frames, the average comes back likewise, and Commit lets the ranks apply it. A
     later Round of the same number replaces an unfinished one (a host was lost). `leader` gives the bytes of the take
-    sections.
+    sections. `hands`: the ranks alive when the round first began; those of a host divide its summing among them (chunk
+    c to the c mod n-th), in every attempt. `keep`: an `alone` round, whose average goes straight into the ranks'
+    memory, leaves it with the hub too (other rounds always do). No weights: no data moves at all.
     """
 
     round: int
@@ -145,6 +147,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     alone: bool
     attempt: int = 0
     confirm: bool = False
+    keep: bool = False
+    hands: list[int] = []
     plans: dict[str, Plan] = {}  # rank → what it does next, once the average is in
 
 
@@ -204,11 +208,18 @@ class RankLost(msgspec.Struct, tag="rank_lost", omit_defaults=True):
     said_goodbye: bool
 
 
+class Kept(msgspec.Struct, tag="kept"):
+    """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or has been sent in chunk frames."""
+
+    round: int
+    attempt: int
+
+
 class RelayBeat(msgspec.Struct, tag="relay_beat"):
     """Both ways on the relay channel, every second."""
 
 
 RankUp: TypeAlias = RankHello | Deposit | Applied | EvalDone | Leaving
 RankDown: TypeAlias = Attach | Plan | Round | Commit | Finish | Dismiss
-RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | RelayBeat
+RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | Kept | RelayBeat
 RelayDown: TypeAlias = ToRank | Round | Commit | RelayBeat
