@@ -9,13 +9,17 @@ from typing import TypeVar
 import msgspec
 
 from flodl_wire.faults import Broken
+from flodl_wire.messages import not_text
 
 T = TypeVar("T")
 
 
 def encode(document: object) -> str:
     """A msgspec struct (or plain JSON value) as lowercase hex of its UTF-8 JSON."""
-    return msgspec.json.encode(document).hex()
+    try:
+        return msgspec.json.encode(document).hex()
+    except UnicodeEncodeError as err:
+        raise not_text("cannot pass this on", err) from None
 
 
 def decode(text: str, kind: type[T], name: str) -> T:
@@ -25,7 +29,7 @@ def decode(text: str, kind: type[T], name: str) -> T:
     """
     try:
         return msgspec.json.decode(bytes.fromhex(text.strip()), type=kind)
-    except (ValueError, msgspec.MsgspecError) as err:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as err:
         raise Broken(
             "bad-blob",
             f"cannot read {name}",

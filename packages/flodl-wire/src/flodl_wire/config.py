@@ -1,4 +1,4 @@
-"""The ``cluster:`` block as users write it (seed 000), with every key, default and refusal.
+"""The ``cluster:`` block as users write it, with every key, default and refusal.
 
 `parse_cluster` is the only way in: unknown keys and wrong types are refused with their path, then the rules between
 keys are checked. What passes here is what every tool receives in FLODL_INTERNAL_FULL_CLUSTER_JSON.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
-from flodl_wire import devices, environ
+from flodl_wire import config_refusal, devices, environ, hosts
+from flodl_wire.address import DEFAULT_PORT
 from flodl_wire.faults import Refused
 
-DEFAULT_PORT = 1337
 TOKEN = re.compile(r"[0-9a-f]{32}\Z")
 
 StartMode = Literal["auto", "manual", "hybrid"]
@@ -86,41 +87,38 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse_cluster(data: Any, source: str = "cluster") -> Cluster:
     """The cluster block in `data` (plain dicts and lists), validated. Raises Refused with the path of the first wrong
-    key.
+    key, which starts with `source`.
     """
-    if isinstance(data, dict):
-        for index, worker in enumerate(data.get("workers") or []):
-            if isinstance(worker, dict) and "ranks" in worker:
-                raise Refused(
-                    "ranks-declared",
-                    f"cannot use {source}.workers[{index}].ranks",
-                    "ranks follow from the order of the workers and their devices",
-                    "delete the key; local_devices says how many ranks a host gives",
-                )
+    workers = data.get("workers") if isinstance(data, dict) else None
+    for index, worker in enumerate(workers if isinstance(workers, list) else ()):
+        if isinstance(worker, dict) and "ranks" in worker:
+            raise Refused(
+                "ranks-declared",
+                f"cannot use {source}.workers[{index}].ranks",
+                "ranks follow from the order of the workers and their devices",
+                "delete the key; local_devices says how many ranks a host gives",
+            )
     try:
         cluster = msgspec.convert(data, Cluster)
     except msgspec.ValidationError as err:
-        text, _, path = str(err).partition(" - at ")
-        where = source + path.strip("`").removeprefix("$") if path else source
-        raise Refused("bad-config", f"cannot use {where}", _plain(text), "docs/commands.md lists every key") from None
+        raise config_refusal.refusal(str(err), data, source, _KEYS) from None
+    try:
+        msgspec.json.encode(cluster)  # it will travel as JSON
+    except UnicodeEncodeError as err:
+        raise Refused(
+            "bad-config", f"cannot use {source}", f"it holds text that is no Unicode ({err.reason})"
+        ) from None
     check_cluster(cluster, source)
     return cluster
 
 
-def _plain(text: str) -> str:
-    """msgspec's sentence in the words of somebody who writes YAML."""
-    text = text.replace("Object contains unknown field", "it has the unknown key").replace(
-        "Object missing required field", "it lacks the key"
-    )
-    for theirs, ours in (
-        ("`object`", "a block of keys"),
-        ("`array`", "a list"),
-        ("`str`", "text"),
-        ("`int`", "a whole number"),
-        ("`bool`", "true or false"),
-    ):
-        text = text.replace(theirs, ours)
-    return text[0].lower() + text[1:]
+_KEYS: dict[str, Iterable[str]] = {
+    "": Cluster.__struct_fields__,
+    "controller": Controller.__struct_fields__,
+    "controller.join": JoinWindow.__struct_fields__,
+    "workers[]": Worker.__struct_fields__,
+    "workers[].ssh": Ssh.__struct_fields__,
+}
 
 
 def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
@@ -169,19 +167,18 @@ def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
                 _check_host(worker.ssh.target, refuse, f"{key}.ssh.target")
             if worker.ssh.user is not None:
                 _check_host(worker.ssh.user, refuse, f"{key}.ssh.user")
+            if any(not option.strip() for option in worker.ssh.options):
+                raise refuse(
+                    f"{key}.ssh.options", "an option is blank", "write options as ssh's -o takes them: Key=value"
+                )
             if worker.ssh.port is not None and not 1 <= worker.ssh.port <= 65535:
                 raise refuse(f"{key}.ssh.port", f"{worker.ssh.port} is no TCP port", "use 1 to 65535")
 
 
 def _check_host(name: str, refuse: Any, key: str) -> None:
-    if not name.strip():
-        raise refuse(key, "it is blank")
-    if name.startswith("-"):
-        raise refuse(
-            key, f"{name!r} starts with '-', which ssh would read as an option", "write the host's name or address"
-        )
-    if any(ch.isspace() or not ch.isprintable() for ch in name):
-        raise refuse(key, f"{name!r} holds a space or an unprintable character", "write the host's name or address")
+    flaw = hosts.flaw(name)
+    if flaw:
+        raise refuse(key, flaw, "write the host's name or address")
 
 
 def _check_env(env: dict[str, str], refuse: Any, key: str) -> None:

@@ -10,7 +10,7 @@ import re
 
 INTERNAL_PREFIX = "FLODL_INTERNAL_"
 
-# Roles: who a process is in a run (seed 002). Values are hex JSON, see blob.py.
+# Roles: who a process is in a run. Values are hex JSON, see blob.py.
 FULL_CLUSTER_JSON = "FLODL_INTERNAL_FULL_CLUSTER_JSON"  # whole topology: this process becomes the launcher
 AGENT_JSON = "FLODL_INTERNAL_AGENT_JSON"  # an agent's spec: this process becomes an agent
 RELAY_JSON = "FLODL_INTERNAL_RELAY_JSON"  # a relay's spec: this process becomes a relay

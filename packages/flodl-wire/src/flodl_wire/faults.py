@@ -6,10 +6,22 @@ Code is a short stable word for scripts. No third-party import: the hot commands
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from flodl_wire import exits
+
+
+def printable(text: str) -> str:
+    """`text` safe to print on a terminal, whoever wrote it: control and other unprintable characters become escapes.
+
+    Line ends and tabs stay. Lone surrogates (undecodable bytes of a name) become ``\\udcff``, which every encoding can
+    print.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        ch if ch.isprintable() or ch in "\n\t" else ch.encode("unicode_escape").decode("ascii") for ch in text
+    )
 
 
 class Fault(Exception):
@@ -29,8 +41,10 @@ class Fault(Exception):
         super().__init__(f"{what}: {why}" if why else what)
 
     def render(self) -> str:
-        """The text for a terminal: the sentence, then the fix when there is one."""
-        return f"{self}\nfix: {self.fix}" if self.fix else str(self)
+        """The text for a terminal: the sentence, then the fix when there is one. Escaped: some of it may come from
+        afar.
+        """
+        return printable(f"{self}\nfix: {self.fix}" if self.fix else str(self))
 
     def as_dict(self) -> dict[str, str]:
         """The same for ``--json`` and for a refusal on the wire."""
@@ -38,8 +52,7 @@ class Fault(Exception):
 
 
 class Refused(Fault):
-    """We will not do this as asked: bad input, a contradiction, a door that stays shut. Asking again changes nothing.
-    """
+    """We will not do this as asked: bad input, a contradiction, a shut door. Asking again changes nothing."""
 
     family = "refused"
 
@@ -84,12 +97,22 @@ def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> 
         sys.stdout.flush()
         return code
     except Fault as fault:
-        if as_json:
-            print(json.dumps({"error": fault.as_dict()}))
-        print(f"{program}: {fault.render()}", file=sys.stderr)
-        return fault.exit_code
+        return _report(program, fault, as_json)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more at exit
         return exits.NOT_DONE
+    except OSError as err:  # a full disk, a folder that may not be read: the system's own words say it best
+        return _report(program, Broken("system", "cannot go on", str(err)), as_json)
+
+
+def _report(program: str, fault: Fault, as_json: bool) -> int:
+    import sys
+
+    if as_json:
+        import json
+
+        print(json.dumps({"error": fault.as_dict()}), flush=True)
+    print(f"{program}: {fault.render()}", file=sys.stderr)
+    return fault.exit_code

@@ -18,6 +18,14 @@ MAX_IN_FLIGHT = 64  # connections passed and not yet taken; more are refused at 
 MAX_DATAGRAM = 128 * 1024  # below the kernel's default send buffer of a Unix socket
 
 
+class Large(msgspec.Struct, tag="large"):
+    """Either way, with a descriptor: a memfd that holds the JSON of one message of more than MAX_DATAGRAM bytes (the
+    result of a run of a thousand epochs). It stands for that message; `size` in bytes.
+    """
+
+    size: int
+
+
 class Form(msgspec.Struct, tag="form"):
     """To the hub: the frozen world."""
 
@@ -133,7 +141,7 @@ class HubFailed(msgspec.Struct, tag="hub_failed", omit_defaults=True):
     result: RunResult | None = None
 
 
-ToHub: TypeAlias = Form | Passed | RankGone | Stop
+ToHub: TypeAlias = Large | Form | Passed | RankGone | Stop
 FromHub: TypeAlias = (
-    Ready | Taken | RelayIn | RankIn | TrainingBegan | Progress | EpochDone | Notice | Finished | HubFailed
+    Large | Ready | Taken | RelayIn | RankIn | TrainingBegan | Progress | EpochDone | Notice | Finished | HubFailed
 )

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from flodl_wire.faults import Broken
+from flodl_wire.faults import Broken, Refused, printable
 from flodl_wire.preface import VERSION
 
 T = TypeVar("T")
@@ -26,14 +26,25 @@ class _Tag(msgspec.Struct):
 _tag_decoder = msgspec.json.Decoder(_Tag)
 
 
+def not_text(what: str, err: UnicodeEncodeError) -> Refused:
+    """The fault for bytes that are no UTF-8 where text has to travel."""
+    piece = err.object[max(0, err.start - 20) : err.end + 20]
+    return Refused(
+        "not-text", what, f"{printable(piece)!r} holds bytes that are not UTF-8", "rename it, or pass it in a file"
+    )
+
+
 @lru_cache(maxsize=64)
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
 def encode_message(message: msgspec.Struct) -> bytes:
-    """The body of a message frame."""
-    return _encoder.encode(message)
+    """The body of a message frame. Raises Refused for text that JSON cannot carry (undecodable bytes of a name)."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError as err:
+        raise not_text("cannot send a message", err) from None
 
 
 def decode_message(body: bytes | bytearray | memoryview, kind: Any, where: str) -> Any:
@@ -43,7 +54,7 @@ def decode_message(body: bytes | bytearray | memoryview, kind: Any, where: str) 
     """
     try:
         return _decoder(kind).decode(body)
-    except msgspec.MsgspecError as err:
+    except (msgspec.MsgspecError, RecursionError) as err:
         why = str(err)
         try:
             tag = _tag_decoder.decode(body).type
@@ -51,7 +62,7 @@ def decode_message(body: bytes | bytearray | memoryview, kind: Any, where: str) 
                 why = f"its type is {tag!r}, which protocol {VERSION} does not have here"
             elif tag:
                 why = f"{tag}: {why}"
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             pass
         raise Broken(
             "bad-message", f"cannot read a message from {where}", why, "bring every host to the same release"

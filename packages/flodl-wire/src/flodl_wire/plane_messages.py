@@ -209,7 +209,8 @@ class RankLost(msgspec.Struct, tag="rank_lost", omit_defaults=True):
 
 
 class Kept(msgspec.Struct, tag="kept"):
-    """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or has been sent in chunk frames."""
+    """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or has been sent in chunk frames.
+    """
 
     round: int
     attempt: int

@@ -12,7 +12,7 @@ from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 
 
 class AgentSpec(msgspec.Struct, omit_defaults=True):
-    """What makes a process an agent (seed 000); the first three fields are the minimum."""
+    """What makes a process an agent; the first three fields are the minimum."""
 
     host: str
     controller_host: str

@@ -1,0 +1,96 @@
+"""What a person and a script see when something went wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flodl_wire import exits, faults
+from flodl_wire.faults import Broken, Fault, Refused, Transient
+
+
+def test_a_fault_reads_what_then_why_then_fix() -> None:
+    fault = Refused("skew", "cannot admit node-b", "it runs rocm70, the cohort runs cu128", "use a cpu mode")
+    assert str(fault) == "cannot admit node-b: it runs rocm70, the cohort runs cu128"
+    assert fault.render() == "cannot admit node-b: it runs rocm70, the cohort runs cu128\nfix: use a cpu mode"
+    assert str(Broken("x", "cannot go on")) == Broken("x", "cannot go on").render() == "cannot go on"
+
+
+@pytest.mark.parametrize("kind", [Refused, Transient, Broken, Fault])
+def test_a_fault_survives_the_wire_with_its_family(kind: type[Fault]) -> None:
+    fault = kind("code", "what", "why", "fix")
+    again = faults.from_dict(json.loads(json.dumps(fault.as_dict())))
+    assert type(again) is kind
+    assert again.as_dict() == fault.as_dict()
+
+
+def test_a_fault_of_a_family_that_we_do_not_know_is_a_plain_fault() -> None:
+    assert type(faults.from_dict({"family": "cosmic", "what": "cannot"})) is Fault
+
+
+def test_text_of_another_host_cannot_drive_the_terminal() -> None:
+    fault = Refused("x", "cannot admit \x1b[2Jnode", "bell\x07, \u202eback, \udcff", "line one\n\tline two")
+    assert fault.render() == ("cannot admit \\x1b[2Jnode: bell\\x07, \\u202eback, \\udcff\nfix: line one\n\tline two")
+
+
+def test_a_usage_fault_exits_two() -> None:
+    assert faults.usage("cannot read --epochs").exit_code == exits.USAGE
+
+
+def raising(error: BaseException) -> int:
+    raise error
+
+
+def test_guarded_prints_the_fault_on_stderr_and_the_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = Refused("busy", "cannot bind port 1337", "pid 7 holds it", "end it")
+    assert faults.guarded("flodl-window", lambda: raising(fault), as_json=True) == exits.NOT_DONE
+    out, err = capsys.readouterr()
+    assert err == "flodl-window: cannot bind port 1337: pid 7 holds it\nfix: end it\n"
+    assert json.loads(out) == {"error": fault.as_dict()}
+
+
+def test_guarded_keeps_stdout_clean_without_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults.guarded("fdl", lambda: raising(faults.usage("cannot read --epochs"))) == exits.USAGE
+    assert capsys.readouterr() == ("", "fdl: cannot read --epochs\n")
+
+
+def test_guarded_says_what_the_system_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert faults.guarded("fdl", lambda: raising(PermissionError(13, "Permission denied", "/x"))) == exits.NOT_DONE
+    assert capsys.readouterr().err == "fdl: cannot go on: [Errno 13] Permission denied: '/x'\n"
+
+
+def test_guarded_turns_ctrl_c_into_130_and_passes_the_code_through() -> None:
+    assert faults.guarded("fdl", lambda: raising(KeyboardInterrupt())) == exits.INTERRUPTED
+    assert faults.guarded("fdl", lambda: 7) == 7
+
+
+def test_a_bug_still_shows_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        faults.guarded("fdl", lambda: 1 // 0)
+
+
+def test_a_reader_that_went_away_ends_us_in_silence() -> None:
+    program = (
+        "import sys; from flodl_wire import faults\n"
+        "sys.exit(faults.guarded('x', lambda: print('line\\n' * 100_000) or 0))"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (exits.NOT_DONE, b"")
+
+
+def test_the_hot_path_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from flodl_wire import faults, environ, address, deadlines\n"
+        "print(sorted({'json', 'msgspec', 'yaml', 'asyncio', 'subprocess', 'http.client'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
