@@ -9,8 +9,8 @@ from tools.rules.finding import Finding, Tree
 
 PREFIX = "flodl_"
 WIRE = "flodl_wire"
-# What runs where no torch may be needed: the executable's own verbs, and the two modules a script imports before torch.
-TORCH_FREE_ROOTS = ("main", "cli_hub", "cli_relay", "dispatch", "local_cluster")
+# What runs where no torch may be needed: the executable's own verbs, and what a script may import before torch.
+TORCH_FREE_ROOTS = ("main", "cli_hub", "cli_relay", "roles", "place", "promotion")
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 PLANES = "packages/flodl-planes/src/flodl_planes/"
 

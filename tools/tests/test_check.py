@@ -91,7 +91,7 @@ def test_torch_is_refused_in_what_the_relay_loads_and_allowed_in_what_ranks_load
 def test_torch_inside_a_function_or_for_the_type_checker_is_allowed_there(tmp_path: Path) -> None:
     planes = "packages/flodl-planes/src/flodl_planes/"
     lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\ndef f():\n    import torch\n"
-    assert findings(tmp_path, {f"{planes}dispatch.py": lazy}) == []
+    assert findings(tmp_path, {f"{planes}roles.py": lazy}) == []
 
 
 def test_a_long_file_is_refused(tmp_path: Path) -> None:
