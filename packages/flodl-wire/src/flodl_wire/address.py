@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from flodl_wire import hosts
 from flodl_wire.faults import Refused
 
 DEFAULT_PORT = 1337
 
 
-class Address(NamedTuple):
-    host: str  # without brackets
-    port: int
+class Address:
+    """A host (IPv6 without brackets) and a port. A plain class: `typing` and `dataclasses` cost the hot commands more
+    than all else here.
+    """
+
+    __slots__ = ("host", "port")
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and (self.host, self.port) == (other.host, other.port)
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port))
 
     def __str__(self) -> str:
         """As it would be typed: IPv6 in brackets."""

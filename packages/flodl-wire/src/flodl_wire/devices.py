@@ -8,6 +8,7 @@ import msgspec
 
 from flodl_wire.faults import Refused
 
+MAX_INDEX = 9999  # no box has so many; keeps the digits of an index in bounds
 MAX_DEVICES = 256  # ranks one host may offer (the reference's bound)
 
 DeviceSpec: TypeAlias = str | int | list[int]  # as it stands in a config: all | cpu:N | 0,1 | 0 | [0, 1]
@@ -42,30 +43,38 @@ def parse(spec: DeviceSpec, where: str) -> Devices:
     if isinstance(spec, bool):
         raise refuse("it is neither a list nor a word")
     if isinstance(spec, int):
-        spec = [spec]
-    if isinstance(spec, str):
+        indices = [spec]
+    elif isinstance(spec, str):
         word = spec.strip()
         if word.lower() == "all":
             return GpuDevices(None)
         if word.lower().startswith("cpu"):
             head, _, count = word.partition(":")
-            if head.lower() != "cpu" or not (count.isascii() and count.isdigit()) or not 1 <= int(count) <= MAX_DEVICES:
+            if head.lower() != "cpu" or not _is_number(count) or not 1 <= int(count) <= MAX_DEVICES:
                 raise refuse(f"cpu:N takes a number of ranks from 1 to {MAX_DEVICES}")
             return CpuDevices(int(count))
         parts = [part.strip() for part in word.split(",")]
-        if not all(part.isascii() and part.isdigit() for part in parts):
+        if not all(map(_is_number, parts)):
             raise refuse("an index must be a whole number, 0 or more")
-        spec = [int(part) for part in parts]
-    if not spec:
+        indices = [int(part) for part in parts]
+    else:
+        indices = list(spec)
+    if not indices:
         raise refuse("the list is empty")
-    if len(spec) > MAX_DEVICES:
+    if len(indices) > MAX_DEVICES:
         raise refuse(f"one host may offer {MAX_DEVICES} devices at most")
-    if any(index < 0 for index in spec):
+    if any(index < 0 for index in indices):
         raise refuse("an index must be 0 or more")
-    twice = sorted({index for index in spec if spec.count(index) > 1})
+    if max(indices) > MAX_INDEX:
+        raise refuse(f"an index above {MAX_INDEX} cannot be meant")
+    twice = sorted({index for index in indices if indices.count(index) > 1})
     if twice:
         raise refuse(f"device {twice[0]} stands there twice")
-    return GpuDevices(list(spec))
+    return GpuDevices(indices)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(MAX_INDEX))
 
 
 def count(devices: Devices) -> int | None:

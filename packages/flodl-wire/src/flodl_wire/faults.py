@@ -6,9 +6,11 @@ Code is a short stable word for scripts. No third-party import: the hot commands
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from flodl_wire import exits
+
+TYPE_CHECKING = False  # typing's own constant, without its import: this module is on the path of the hot commands
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def printable(text: str) -> str:
