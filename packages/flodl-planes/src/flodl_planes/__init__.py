@@ -1,0 +1,38 @@
+"""What a training script uses. Names arrive lazily: importing the package imports neither torch nor anything else
+that is slow."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flodl_planes.place import LocalCluster, local_cluster
+    from flodl_planes.roles import Role, dispatch
+    from flodl_planes.trainer import Trainer
+    from flodl_wire.result import RunResult
+
+__all__ = ["LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster"]
+
+_HOMES = {
+    "LocalCluster": "flodl_planes.place",
+    "Role": "flodl_planes.roles",
+    "RunResult": "flodl_wire.result",
+    "Trainer": "flodl_planes.trainer",
+    "dispatch": "flodl_planes.roles",
+    "local_cluster": "flodl_planes.place",
+}
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,217 @@
+"""A module's state as the planes see it: which tensors there are, and how they come to lie in the live buffer.
+
+On the processor the module's tensors become views of the buffer, so that an average written there is the model.
+Optimizers, `load_state_dict`, tied weights and hooks do not notice: the tensor objects stay, their storage changes.
+Some calls give a tensor new storage (`load_state_dict(assign=True)`, `p.data = …`, `.to(memory_format=…)`);
+`Adopted.settle` finds them by their data pointer before each deposit and takes them in again. On a GPU the buffer is
+a staging copy and the module keeps its own storage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from flodl_wire.faults import Refused
+from flodl_wire.plane_messages import TensorSpec
+
+DTYPES: dict[torch.dtype, str] = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.complex64: "C64",
+    torch.complex128: "C128",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+MEANS = ("F32", "F64", "BF16", "F16")  # averaged; any other dtype is taken from one rank
+
+
+@dataclass
+class Slot:
+    """One tensor of the state and every place in the module that holds it (several when weights are tied)."""
+
+    name: str
+    kind: str  # param | buffer
+    tensor: torch.Tensor
+    places: list[tuple[dict[str, Any], str]]  # the module's own dictionary (_parameters or _buffers) and the key in it
+    ties: list[str] = field(default_factory=list)
+
+    @property
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.name, list(self.tensor.shape), DTYPES[self.tensor.dtype], self.kind, self.ties)
+
+
+def slots_of(model: nn.Module) -> list[Slot]:
+    """The tensors of `model.state_dict()`, parameters first, then persistent buffers, each once. Raises Refused for
+    what cannot be averaged.
+
+    Two names of one tensor, and two tensors on the very same storage, are one slot: whoever shared them wants them
+    to stay equal.
+    """
+    slots: dict[object, Slot] = {}
+    for kind in ("param", "buffer"):
+        for name, registry, key in _entries(model, kind):
+            tensor = registry[key]
+            _check(name, tensor, kind)
+            slot = slots.setdefault(_identity(tensor), Slot(name, kind, tensor, []))
+            slot.places.append((registry, key))
+            if slot.name != name:
+                slot.ties.append(name)
+    return list(slots.values())
+
+
+def signature(tensors: Sequence[TensorSpec]) -> str:
+    """sha256, as 64 hex digits, over names, shapes and dtypes in order: two ranks may average when theirs are equal."""
+    return hashlib.sha256(msgspec.json.encode(list(tensors))).hexdigest()
+
+
+def _entries(model: nn.Module, kind: str) -> Iterator[tuple[str, dict[str, Any], str]]:
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        registry = module._parameters if kind == "param" else module._buffers
+        passing = set() if kind == "param" else module._non_persistent_buffers_set
+        for key, tensor in registry.items():
+            if tensor is not None and key not in passing:
+                yield (f"{prefix}.{key}" if prefix else key), registry, key
+
+
+def _identity(tensor: torch.Tensor) -> object:
+    if tensor.numel() == 0:
+        return id(tensor)
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+def _check(name: str, tensor: torch.Tensor, kind: str) -> None:
+    if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
+        raise Refused(
+            "lazy-module",
+            f"cannot train a model whose {name} has no shape yet",
+            "a lazy module gets its shapes from the first batch, and every rank must know them before",
+            "run a batch through the model before returning it, or write the sizes out (nn.Linear, not nn.LazyLinear)",
+        )
+    what = f"cannot average {name}"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Refused(
+            "bad-tensor",
+            what,
+            "it is sparse or quantized",
+            "keep such a tensor out of the model's state (persistent=False)",
+        )
+    learns = kind == "param" and tensor.requires_grad
+    if DTYPES.get(tensor.dtype) not in MEANS and (learns or tensor.dtype not in DTYPES):
+        raise Refused(
+            "bad-tensor",
+            what,
+            f"its dtype is {tensor.dtype}",
+            "hold it as a real tensor (torch.view_as_real)"
+            if tensor.is_complex()
+            else "hold it as float32, bfloat16 or float16",
+        )
+    if tensor.device.type == "meta":
+        raise Refused(
+            "bad-tensor",
+            what,
+            "it is on the meta device and has no values",
+            "give it values: model.to_empty(device='cpu')",
+        )
+
+
+class Adopted:
+    """A module whose state lies in a live buffer (processor) or is copied to and from it (GPU).
+
+    `offsets` are bytes in `live`, one per slot, in the slots' order, each aligned to its dtype.
+    """
+
+    def __init__(self, slots: list[Slot], offsets: Sequence[int], live: Any, device: torch.device) -> None:
+        self._slots = slots
+        self._staged = device.type != "cpu"
+        self._device = device
+        whole = (
+            torch.frombuffer(live, dtype=torch.uint8) if len(memoryview(live)) else torch.empty(0, dtype=torch.uint8)
+        )
+        if self._staged:
+            _pin(whole)
+        self._views = [_view(whole, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
+        for slot, view in zip(slots, self._views, strict=True):
+            view.copy_(slot.tensor.detach())
+            if not self._staged and slot.tensor.numel():
+                for registry, key in slot.places:
+                    registry[key].data = view
+
+    def settle(self) -> None:
+        """Before a deposit: the buffer holds the module's state. Raises Refused when the model is no longer the one
+        that began."""
+        with torch.no_grad():
+            for slot, view in zip(self._slots, self._views, strict=True):
+                pointer = view.data_ptr()
+                for registry, key in slot.places:
+                    tensor = registry.get(key)
+                    if (
+                        tensor is None
+                        or tensor.dtype != view.dtype
+                        or tensor.shape != view.shape
+                        or tensor.device != self._device_of(view)
+                    ):
+                        raise _changed(slot, tensor, view)
+                    if self._staged:
+                        slot.tensor = tensor
+                    elif tensor.data_ptr() != pointer and tensor.numel():
+                        view.copy_(tensor.detach())
+                        tensor.data = view
+                if self._staged:
+                    view.copy_(slot.tensor.detach(), non_blocking=True)
+        self._wait()
+
+    def refresh(self) -> None:
+        """After a round: the module holds what stands in the buffer. Nothing to do where it *is* the buffer."""
+        if self._staged:
+            with torch.no_grad():
+                for slot, view in zip(self._slots, self._views, strict=True):
+                    slot.tensor.detach().copy_(view, non_blocking=True)
+            self._wait()
+
+    def _device_of(self, view: torch.Tensor) -> torch.device:
+        return self._device if self._staged else view.device
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _view(whole: torch.Tensor, like: torch.Tensor, offset: int) -> torch.Tensor:
+    """The piece of the buffer at `offset`, contiguous, with the dtype and shape of `like`."""
+    if like.numel() == 0:
+        return torch.empty(like.shape, dtype=like.dtype)
+    return whole[offset : offset + like.numel() * like.element_size()].view(like.dtype).view(like.shape)
+
+
+def _changed(slot: Slot, tensor: torch.Tensor | None, view: torch.Tensor) -> Refused:
+    now = "gone" if tensor is None else f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
+    return Refused(
+        "model-changed",
+        f"cannot average {slot.name}",
+        f"it was {view.dtype} {list(view.shape)} when training began and is {now} now",
+        "cast and reshape the model in the function given as model=; for mixed precision use torch.autocast",
+    )
+
+
+def _pin(whole: torch.Tensor) -> None:
+    """Lock the buffer's pages, so that copies to and from the GPU run at the bus's rate; without it they are right,
+    only slower."""
+    if whole.numel() and torch.cuda.is_available():
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime.cudaHostRegister(whole.data_ptr(), whole.numel(), 0)

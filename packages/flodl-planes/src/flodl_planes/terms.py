@@ -1,0 +1,254 @@
+"""What a user asks of the Trainer, checked: the numbers here, the objects (model, data, loss) as far as that goes
+without torch.
+
+Every refusal says what the Trainer was given, why that cannot be meant, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from flodl_wire.config import MODES
+from flodl_wire.faults import Refused
+from flodl_wire.plane_messages import Terms
+
+TRAINED = ("cpu_sync", "cpu_cadence")  # modes this version's Trainer averages in
+ALONE_MODE = "cpu_cadence"  # what a run alone reports: the default of a world too
+GUARDS = ("trend", "msf", "none")
+
+
+def refuse(argument: str, value: object, why: str, fix: str = "") -> Refused:
+    """A refusal of one of the Trainer's arguments."""
+    return Refused("bad-argument", f"cannot train with {argument}={_short(value)}", why, fix)
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """The knobs of ElChe that a user has set; None leaves the hub's default (reference-behaviours §6.2)."""
+
+    anchor: int | None = None
+    min_anchor: int | None = None
+    max_anchor: int | None = None
+    overhead_target: float | None = None
+    max_batch_diff: int | None = None
+    relax_up: bool | None = None
+    partition_ratios: list[float] | None = None
+    guard: str | None = None
+    divergence_threshold: float | None = None
+
+    def check(self) -> None:
+        """Raises Refused naming the first knob that cannot be meant."""
+        for name in ("anchor", "min_anchor", "max_anchor"):
+            value = getattr(self, name)
+            if value is not None and not (_whole(value) and value >= 1):
+                raise refuse(
+                    name,
+                    value,
+                    "it counts batches between two averages",
+                    f"use a whole number, 1 or more, e.g. {name}=10",
+                )
+        low, high = self.min_anchor or self.anchor or 1, self.max_anchor
+        if high is not None and high < low:
+            raise refuse(
+                "max_anchor",
+                high,
+                f"it is below the smallest anchor, {low}",
+                "raise max_anchor or lower anchor and min_anchor",
+            )
+        if self.overhead_target is not None and not (_number(self.overhead_target) and 0 < self.overhead_target < 1):
+            why = "it is the share of time that averaging may take"
+            raise refuse(
+                "overhead_target", self.overhead_target, why, "use a number between 0 and 1; the default is 0.05"
+            )
+        if self.max_batch_diff is not None and not (_whole(self.max_batch_diff) and self.max_batch_diff >= 0):
+            raise refuse(
+                "max_batch_diff",
+                self.max_batch_diff,
+                "it counts batches",
+                "use a whole number, 0 or more, or leave it out",
+            )
+        if self.relax_up is not None and not isinstance(self.relax_up, bool):
+            raise refuse("relax_up", self.relax_up, "it is a switch", "use True or False")
+        if self.guard is not None and self.guard not in GUARDS:
+            raise refuse("guard", self.guard, "there is no such convergence guard", f"use one of {', '.join(GUARDS)}")
+        if self.divergence_threshold is not None and not (
+            _number(self.divergence_threshold) and self.divergence_threshold > 0
+        ):
+            raise refuse("divergence_threshold", self.divergence_threshold, "it must be above 0", "the default is 0.05")
+        ratios = self.partition_ratios
+        if ratios is not None and not (
+            isinstance(ratios, (list, tuple)) and ratios and all(_number(ratio) and ratio > 0 for ratio in ratios)
+        ):
+            raise refuse(
+                "partition_ratios",
+                ratios,
+                "they are the ranks' shares of the work",
+                "use one positive number per rank, e.g. [2.5, 1]",
+            )
+
+    def as_elche(self) -> dict[str, Any]:
+        """The knobs that are set, as they travel in `Terms.elche`."""
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in named.items()
+            if value is not None
+        }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The Trainer's numbers. `mode` in its underscore spelling, None when the world may decide."""
+
+    batch_size: int
+    epochs: int
+    seed: int = 0
+    workers: int = 0
+    mode: str | None = None
+    max_failure: int | float | None = None
+    gamma: float = 1.0
+    cadence: Cadence = field(default_factory=Cadence)
+
+    def __post_init__(self) -> None:
+        """Raises Refused naming the first argument that cannot be meant."""
+        if not (_whole(self.batch_size) and self.batch_size >= 1):
+            raise refuse(
+                "batch_size",
+                self.batch_size,
+                "a batch holds at least one sample",
+                "use a whole number, 1 or more, e.g. batch_size=32",
+            )
+        if not (_whole(self.epochs) and self.epochs >= 1):
+            raise refuse("epochs", self.epochs, "that trains nothing", "use a whole number, 1 or more")
+        if not (_whole(self.seed) and self.seed >= 0):
+            raise refuse(
+                "seed", self.seed, "it starts the random streams of every rank", "use a whole number, 0 or more"
+            )
+        if not (_whole(self.workers) and self.workers >= 0):
+            raise refuse(
+                "workers",
+                self.workers,
+                "it counts the processes that load data",
+                "use 0 (load in the rank itself) or more",
+            )
+        limit = self.max_failure
+        if limit is not None and not ((_whole(limit) and limit >= 1) or (isinstance(limit, float) and 0 < limit < 1)):
+            why = "it is how many dead ranks end the run, or which share of the world"
+            raise refuse(
+                "max_failure",
+                limit,
+                why,
+                "use 1 (none tolerated), 2, … or a share such as 0.5; leave it out to go on while one rank lives",
+            )
+        if not (_number(self.gamma) and self.gamma >= 0):
+            raise refuse(
+                "gamma",
+                self.gamma,
+                "a rank's weight is its steps to the power of gamma",
+                "use 0 or more; the default is 1.0",
+            )
+        if self.mode is not None:
+            object.__setattr__(self, "mode", self.mode.replace("-", "_") if isinstance(self.mode, str) else self.mode)
+            if self.mode not in MODES:
+                raise refuse(
+                    "mode", self.mode, "there is no such mode", f"use one of {', '.join(TRAINED)}, or leave it out"
+                )
+            check_trained(self.mode)
+        self.cadence.check()
+
+    def terms(self, mode: str, samples: int, evaluates: bool) -> Terms:
+        """What this rank tells the hub it was asked to do."""
+        return Terms(
+            mode=mode,
+            dataset=samples,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            seed=self.seed,
+            evaluates=evaluates,
+            max_failure=self.max_failure,
+            gamma=float(self.gamma),
+            elche=self.cadence.as_elche(),
+        )
+
+    def agree(self, world_mode: str, world_size: int) -> None:
+        """Raises Refused when the world that formed is not the one this script asks for."""
+        if self.mode is not None and self.mode != world_mode:
+            raise Refused(
+                "mode-differs",
+                f"cannot train with mode={self.mode!r} here",
+                f"the run was started in mode {world_mode}",
+                f"start it with `fdl --mode {self.mode} …`, or leave mode= out: it governs a script run alone",
+            )
+        check_trained(world_mode)
+        ratios = self.cadence.partition_ratios
+        if ratios is not None and len(ratios) != world_size:
+            raise refuse("partition_ratios", ratios, f"the world has {world_size} ranks", "give one number per rank")
+
+
+def check_trained(mode: str) -> None:
+    """Raises Refused for a mode in which this version's Trainer does not train."""
+    if mode == "torch":
+        raise Refused(
+            "mode-torch",
+            "cannot use the Trainer in mode torch",
+            "that mode starts scripts which call torch.distributed themselves",
+            f"start the run in {' or '.join(TRAINED)}, or call torch.distributed yourself",
+        )
+    if mode not in TRAINED:
+        raise Refused(
+            "mode-missing",
+            f"cannot train in mode {mode}",
+            "this version of flodl-planes averages on the processor's side only, at barriers",
+            f"use {' or '.join(TRAINED)}; ranks with a GPU train in them too",
+        )
+
+
+def check_dataset(data: Any, world_size: int) -> int:
+    """The number of samples of a map-style dataset. Raises Refused for anything else, saying what to pass."""
+    if hasattr(data, "dataset") and hasattr(data, "batch_sampler"):  # torch's DataLoader, without importing torch
+        raise Refused(
+            "dataloader",
+            "cannot train with data=DataLoader(…)",
+            "the batches are dealt to the ranks by flodl, sample by sample, and a loader has already made its own",
+            "pass what you gave the loader: Trainer(data=loader.dataset, batch_size=…, workers=…, collate=…)",
+        )
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        raise refuse(
+            "data",
+            data,
+            "it has no length or no [index], and every rank must reach every sample by its number",
+            "pass a map-style dataset: an object with __len__ and __getitem__ (a list will do)",
+        )
+    try:
+        samples = len(data)
+    except TypeError as error:  # an iterable dataset inherits a __len__ that raises
+        raise refuse("data", data, str(error), "pass a map-style dataset whose length is known") from None
+    if samples == 0:
+        raise refuse("data", data, "it is empty", "check the path it reads from")
+    if samples < world_size:
+        raise Refused(
+            "dataset-small",
+            f"cannot deal {samples} sample{'s' if samples > 1 else ''} to {world_size} ranks",
+            "each rank needs at least one",
+            "use more data or fewer ranks (--gpus cpu:1)",
+        )
+    return samples
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: object) -> str:
+    text = (
+        repr(value)
+        if isinstance(value, (int, float, str, list, tuple, bool, type(None)))
+        else f"{type(value).__name__}(…)"
+    )
+    return text if len(text) <= 60 else text[:57] + "…"
