@@ -1,0 +1,118 @@
+"""A rank of the CPU plane without torch: the model is a row of numbers, a batch takes as long as it is told.
+
+Every step adds rank + 1 to each number, so that what an average should be can be told by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+
+import numpy as np
+
+from flodl_planes.layout import lay_out
+from flodl_planes.place import local_cluster, read_envelope
+from flodl_planes.rank_plane import RankPlane
+from flodl_planes.segment import Segment
+from flodl_wire.plane_messages import (
+    Applied,
+    Deposit,
+    Dismiss,
+    EvalDone,
+    Finish,
+    Leaving,
+    Plan,
+    RankHello,
+    Round,
+    TensorSpec,
+    Terms,
+)
+
+
+def parse() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--numbers", type=int, default=1000)
+    p.add_argument("--samples", type=int, default=240)
+    p.add_argument("--batch-size", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=2)
+    p.add_argument("--batch-ms", type=float, default=5.0)
+    p.add_argument("--slow", default="-1:1", metavar="RANK:FACTOR")
+    p.add_argument("--exit", default="-1:0:0", metavar="RANK:WINDOW:CODE", help="leave with CODE in that window")
+    p.add_argument("--max-failure", type=int)
+    return p.parse_args()
+
+
+def main() -> int:
+    given = parse()
+    place, envelope = local_cluster(), read_envelope()
+    assert envelope is not None, "started by a run only"
+    terms = Terms(
+        mode=envelope.mode,
+        dataset=given.samples,
+        batch_size=given.batch_size,
+        epochs=given.epochs,
+        seed=0,
+        evaluates=True,
+        max_failure=given.max_failure,
+    )
+    tensors = [TensorSpec("numbers", [given.numbers], "F32", "param"), TensorSpec("steps", [], "I64", "buffer")]
+    layout = lay_out(tensors)
+    live = Segment.create("live", layout.total_bytes)
+    numbers = live.array[: 4 * given.numbers].view(np.float32)
+    signature = hashlib.sha256(repr(tensors).encode()).hexdigest()
+    hello = RankHello(place.rank, terms, tensors, layout.sections, signature, place.device)
+    plane = RankPlane.connect(envelope.relay_socket, hello, live)
+    print(f"rank {place.rank} of {place.world_size} on {place.host}, pid {os.getpid()}", flush=True)
+
+    slow_rank, factor = given.slow.split(":")
+    pause = given.batch_ms / 1e3 * (float(factor) if int(slow_rank) == place.rank else 1.0)
+    leave_rank, leave_window, leave_code = map(int, given.exit.split(":"))
+
+    def work(plan: Plan) -> None:
+        if (place.rank, plan.window) == (leave_rank, leave_window):
+            print(f"rank {place.rank} leaves in window {plan.window}", flush=True)
+            sys.exit(leave_code)
+        if plan.evaluate is not None:
+            plane.send(EvalDone(plan.evaluate, {"accuracy": float(numbers[0])}, 0.1))
+        samples = sum(count for _, count in plan.spans)
+        steps = -(-samples // given.batch_size)
+        began = time.perf_counter()
+        for _ in range(steps):
+            time.sleep(pause)
+            numbers[:] += place.rank + 1
+        spent = (time.perf_counter() - began) * 1e3
+        plane.send(
+            Deposit(
+                window=plan.window,
+                steps=steps,
+                samples=samples,
+                compute_ms=spent,
+                loss_sum=float(samples),
+                loss_samples=samples,
+            )
+        )
+
+    while True:
+        message = plane.receive()
+        if isinstance(message, Plan):
+            work(message)
+        elif isinstance(message, Round):
+            done = plane.reduce(message)
+            if done.round.confirm:
+                plane.send(Applied(done.round.round, done.ms))
+            if plan := done.round.plans.get(str(place.rank)):
+                work(plan)
+        elif isinstance(message, Finish):
+            plane.send(Leaving())
+            plane.close()
+            return 0
+        elif isinstance(message, Dismiss):
+            print(f"dismissed: {message.reason}", file=sys.stderr)
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
