@@ -1,0 +1,148 @@
+"""What can happen to an agent, and what it can order. The controller's messages (flodl_wire.join_messages) are events
+too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from flodl_wire.faults import Fault
+from flodl_wire.join_messages import Abort, Accept, Beat, JoinUp, Reject, WorldFormed
+
+# ---- events, in the past tense
+
+
+@dataclass(frozen=True)
+class LinkOpened:
+    """The sealed channel to the controller stands."""
+
+
+@dataclass(frozen=True)
+class DialFailed:
+    """One try did not get through. `kind`: refused | timeout | route | name | other; `fault` when trying again is no
+    use.
+    """
+
+    kind: str
+    text: str = ""
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class LinkLost:
+    why: str
+
+
+@dataclass(frozen=True)
+class StdinClosed:
+    """Who started us has gone, or wants us to end."""
+
+
+@dataclass(frozen=True)
+class Signalled:
+    name: str  # SIGTERM, SIGINT, SIGHUP
+
+
+@dataclass(frozen=True)
+class Started:
+    name: str
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class CannotStart:
+    """A process could not be started; the keeper is ending the others (or was never there: `keeper` False)."""
+
+    fault: Fault
+    keeper: bool = True
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A process has ended and all it printed has been sent. Exactly one of `code` and `signal` is set."""
+
+    name: str
+    rank: int | None
+    code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    tail: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class KeeperEnded:
+    """Nothing of the world lives here any more. `clean`: the keeper saw to it; else it died and we have swept behind
+    it.
+    """
+
+    clean: bool
+    left: int = 0  # processes that no signal ends
+
+
+@dataclass(frozen=True)
+class Ticked:
+    pass
+
+
+Event: TypeAlias = (
+    LinkOpened
+    | DialFailed
+    | LinkLost
+    | StdinClosed
+    | Signalled
+    | Started
+    | CannotStart
+    | Exited
+    | KeeperEnded
+    | Ticked
+    | Accept
+    | Reject
+    | WorldFormed
+    | Abort
+    | Beat
+)
+
+# ---- effects, as orders
+
+
+@dataclass(frozen=True)
+class Dial:
+    """Try once, for `seconds` at most; LinkOpened or DialFailed answers."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Send:
+    message: JoinUp
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start the keeper with the processes of this world."""
+
+    formed: WorldFormed
+
+
+@dataclass(frozen=True)
+class BeatKeeper:
+    pass
+
+
+@dataclass(frozen=True)
+class StopKeeper:
+    """TERM to everything, KILL after `grace` seconds."""
+
+    grace: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Hang up (what was sent still goes out) and exit with `code`; `text` is the one line for stderr."""
+
+    code: int
+    text: str = ""
+
+
+Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | StopKeeper | Finish

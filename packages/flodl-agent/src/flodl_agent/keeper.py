@@ -1,0 +1,249 @@
+"""The keeper: parent of all processes a host runs for a world, standing between them and the agent.
+
+It is a process of its own, in a session of its own, so that whatever becomes of the agent somebody is left who ends
+what was started. Started as ``python -I -S keeper.py`` (standard library only: it is up in 35 ms and imports nothing a
+user could break).
+
+    agent ── stdin ──▶ keeper     one JSON line each: {"plan": …} first, then {"beat": 1}, {"stop": grace seconds}
+    agent ◀─ stdout ── keeper     {"started": name}, {"failed": name, "errno": n, "cwd": bool, "why": text},
+                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}
+
+- end of stdin: the agent is gone. KILL everything at once.
+- no beat for the plan's `silence_s`: the agent is stopped or stuck. KILL it (through a pidfd: no remembered pid) and
+  everything.
+- {"stop": g}, or TERM to the keeper: TERM to everything, KILL after g seconds.
+- all children have ended: what they left behind is ended, then the keeper ends. Its end tells the agent that nothing is
+  left.
+- the keeper itself is killed: the kernel KILLs its children (PR_SET_PDEATHSIG); the agent, a subreaper too, sweeps the
+  orphans.
+
+*Everything* is what descends from the keeper at that moment (descent.py), own sessions included; nothing else is ever
+signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - behind the stdlib
+
+from flodl_agent import descent
+from flodl_agent.ladder import Ladder
+from flodl_agent.oom import OomWatch
+
+_ENDING_POLL = 0.02  # seconds between two looks at what still lives
+_GIVE_UP = 10.0  # seconds after KILL: a process in uninterruptible sleep, or another user's, is reported and left
+
+
+class Keeper:
+    def __init__(self, plan: dict[str, Any], agent: int) -> None:
+        self.children: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # by pid, until reaped
+        self.grace: float = plan["grace_s"]
+        self.silence: float = plan["silence_s"]
+        self.run_dir: str = plan["run_dir"]
+        self.ladder = Ladder()
+        self.leftovers: dict[int, Ladder] = {}  # by session: the session of a child that has ended, still inhabited
+        self.termed: set[tuple[int, int]] = set()
+        self.oom = OomWatch()
+        self.agent: int | None = agent  # pidfd; None once it is known to be dead
+        self.last_beat = time.monotonic()
+
+    # ---- starting
+
+    def start(self, children: list[dict[str, Any]]) -> None:
+        """All or nothing: the first that cannot start is reported and the others are ended."""
+        for child in children:
+            try:
+                process = self._spawn(child)
+            except (OSError, ValueError, subprocess.SubprocessError) as err:
+                number = err.errno if isinstance(err, OSError) else None
+                at_cwd = isinstance(err, OSError) and os.fsencode(err.filename or "") == _raw(child["cwd"])
+                report(failed=child["name"], errno=number, cwd=at_cwd, why=str(err))
+                self.ladder.order(time.monotonic(), 0)
+                break
+            self.children[process.pid] = (child["name"], process)
+            report(started=child["name"], pid=process.pid)
+        for child in children:  # ours to close, or the agent never sees the end of a child's output
+            for number in (child["out"], child["err"]):
+                os.close(number)
+
+    def _spawn(self, child: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """From the main thread only: the parent-death signal fires when the thread that forked ends."""
+        keeper = os.getpid()
+
+        def before_exec() -> None:
+            descent.die_with_parent()
+            if os.getppid() != keeper:  # it died before the request was in
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return subprocess.Popen(
+            [_raw(word) for word in child["argv"]],
+            env={_raw(name): _raw(value) for name, value in child["env"].items()},
+            cwd=_raw(child["cwd"]),
+            stdin=subprocess.DEVNULL,
+            stdout=child["out"],
+            stderr=child["err"],
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+
+    # ---- living
+
+    def run(self, commands: Commands, wake: int) -> int:
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        while True:
+            quiet = time.monotonic() - self.last_beat
+            wait = _ENDING_POLL if self.ladder.begun or self.leftovers else max(0.0, self.silence - quiet) + 0.01
+            ready = [number for number, _ in poll.poll(wait * 1000)]
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 512)
+            if 0 in ready and not self._listen(commands):
+                poll.unregister(0)
+            self._reap()
+            self._watch_agent()
+            if self._nothing_left():
+                return 0
+
+    def _listen(self, commands: Commands) -> bool:
+        """Take what the agent says; False at its end."""
+        self.obey(commands.read())
+        if commands.ended:
+            self.agent = None
+            self.ladder.order(time.monotonic(), 0)
+        return not commands.ended
+
+    def obey(self, orders: list[dict[str, Any]]) -> None:
+        for order in orders:
+            if "stop" in order:
+                self.ladder.order(time.monotonic(), order["stop"])
+            self.last_beat = time.monotonic()
+            self.oom.refresh()
+
+    def _watch_agent(self) -> None:
+        if self.agent is not None and time.monotonic() - self.last_beat > self.silence:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self.agent, signal.SIGKILL)
+            self.agent = None
+            self.ladder.order(time.monotonic(), 0)
+
+    def _reap(self) -> None:
+        """Take leave of every dead child, our own and adopted ones alike. Those started last are reported first: a rank
+        before its relay.
+        """
+        ended = []
+        with contextlib.suppress(ChildProcessError):  # no children at all
+            while (peek := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if peek.si_pid in self.children:
+                    name, process = self.children.pop(peek.si_pid)
+                    ended.append((name, process.wait()))
+                    self.leftovers[peek.si_pid] = ladder = Ladder()
+                    ladder.order(time.monotonic(), self.grace)
+                else:
+                    os.waitpid(peek.si_pid, 0)
+        for name, code in reversed(ended):
+            if code >= 0:
+                report(exited=name, code=code)
+            else:
+                report(exited=name, signal=-code, oom=code == -signal.SIGKILL and self.oom.struck())
+
+    # ---- ending
+
+    def _nothing_left(self) -> bool:
+        """Send what is due; True when the keeper may end."""
+        if not self.children:
+            self.ladder.order(time.monotonic(), self.grace)
+        if not self.ladder.begun and not self.leftovers:
+            return False
+        now = time.monotonic()
+        tree = descent.descendants()
+        living = [process for process in tree if not process.zombie]
+        for process in living:
+            ladder = self.ladder if self.ladder.begun else self.leftovers.get(process.session)
+            if ladder is not None:
+                self._send(process, ladder.due(now))
+        inhabited = {process.session for process in tree}
+        self.leftovers = {session: ladder for session, ladder in self.leftovers.items() if session in inhabited}
+        if self.ladder.overdue(now) > _GIVE_UP and living:
+            report(left=len(living))
+            return True
+        return self.ladder.begun and not tree and not self.children
+
+    def _send(self, process: descent.Process, number: int | None) -> None:
+        """KILL as often as it takes, TERM once: a second one often means "now" to a program that is cleaning up."""
+        key = (process.pid, process.started)
+        if number == signal.SIGTERM:
+            if key in self.termed:
+                return
+            self.termed.add(key)
+        if number is not None:
+            descent.send_signal(process, number)
+
+
+class Commands:
+    """JSON lines from stdin; `ended` once the agent's side is closed."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self.ended = False
+
+    def read(self) -> list[dict[str, Any]]:
+        data = os.read(0, 1 << 20)
+        self.ended = not data
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def _raw(text: str) -> bytes:
+    """The plan's texts are UTF-8, with what was no UTF-8 smuggled through as surrogates: exact under any locale."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def report(**event: object) -> None:
+    """One line to the agent. It never blocks us: a stopped agent must not keep us from ending its processes."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def main() -> int:
+    agent_pid = os.getppid()
+    agent = os.pidfd_open(agent_pid)
+    if os.getppid() != agent_pid:
+        return 1  # gone already; nothing has been started
+    descent.become_subreaper()
+    wake, wake_end = os.pipe()
+    for number in (wake, wake_end, 1):
+        os.set_blocking(number, False)
+    signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    commands = Commands()
+    lines: list[dict[str, Any]] = []
+    while not lines and not commands.ended:
+        lines = commands.read()
+    if not lines:
+        return 1
+    keeper = Keeper(lines[0]["plan"], agent)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: keeper.ladder.order(time.monotonic(), keeper.grace))
+    try:
+        keeper.start(lines[0]["plan"]["children"])
+        keeper.obey(lines[1:])
+        return keeper.run(commands, wake)
+    finally:
+        import shutil  # not before it is needed: it costs a third of our start
+
+        shutil.rmtree(keeper.run_dir, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

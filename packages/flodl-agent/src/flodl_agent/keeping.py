@@ -1,0 +1,191 @@
+"""The agent's side of the keeper: starts it with the plan, tells it to go on living, hears its reports, and takes over
+when it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flodl_agent import descent
+from flodl_agent.events import CannotStart, Event, Exited, KeeperEnded, Started
+from flodl_agent.outputs import Outputs
+from flodl_agent.plan import Child
+from flodl_wire.deadlines import KEEPER_SILENCE, KILL_GRACE, deadline
+from flodl_wire.faults import Refused
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_OVERTIME = 12.0  # seconds after the grace before a keeper that does not end is killed: it gives up by itself after 10
+_SWEEP_POLL = 0.02
+
+
+class Keeping:
+    """One keeper and what it keeps. Events come through `on_event`, KeeperEnded last."""
+
+    def __init__(self, host: str, on_event: Callable[[Event], None], outputs: Outputs) -> None:
+        self._host = host
+        self._on_event = on_event
+        self._outputs = outputs
+        self._loop = asyncio.get_running_loop()
+        self._children: dict[str, Child] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._reports: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._overtime: asyncio.TimerHandle | None = None
+        self._left = 0
+
+    def start(self, children: list[Child], run_dir: str) -> None:
+        """Fork the keeper, here in the main thread. Raises OSError."""
+        self._children = {child.name: child for child in children}
+        plan = []
+        ends: list[int] = []
+        for child in children:
+            out, err = self._outputs.open(child.name)
+            ends += (out, err)
+            what = {"name": child.name, "argv": child.argv, "env": child.env, "cwd": child.cwd}
+            plan.append({**what, "out": out, "err": err})
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_KEEPER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=ends,
+                start_new_session=True,  # a signal to our process group must leave it to do its work
+                cwd="/",
+            )
+        finally:
+            for end in ends:
+                os.close(end)
+        assert self._process.stdin and self._process.stdout
+        times = {"silence_s": deadline(KEEPER_SILENCE), "grace_s": deadline(KILL_GRACE), "run_dir": run_dir}
+        self._tell({"plan": {"children": plan, **times}})
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._loop.add_reader(self._process.stdout.fileno(), self._hear)
+        self._spawn(self._follow())
+
+    def beat(self) -> None:
+        self._tell({"beat": 1})
+
+    def stop(self, grace: float) -> None:
+        """TERM to everything, KILL after `grace` seconds. A keeper that cannot do it any more is replaced by us."""
+        self._tell({"stop": grace})
+        if self._overtime:
+            self._overtime.cancel()
+        self._overtime = self._loop.call_later(grace + _OVERTIME, self._kill_keeper)
+
+    def _tell(self, command: dict[str, Any]) -> None:
+        assert self._process and self._process.stdin
+        line = memoryview(json.dumps(command).encode() + b"\n")
+        try:
+            while line:
+                line = line[os.write(self._process.stdin.fileno(), line) :]
+        except BlockingIOError:  # it is stopped: it will not miss a beat, and `stop` has its overtime
+            pass
+        except BrokenPipeError:  # it is dead: the end of its reports says so
+            pass
+
+    def _kill_keeper(self) -> None:
+        if self._process:
+            self._process.kill()
+
+    # ---- reports
+
+    def _hear(self) -> None:
+        assert self._process and self._process.stdout
+        data = os.read(self._process.stdout.fileno(), 1 << 16)
+        if not data:
+            self._loop.remove_reader(self._process.stdout.fileno())
+            self._reports.put_nowait(None)
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._reports.put_nowait(json.loads(line))
+
+    async def _follow(self) -> None:
+        while (report := await self._reports.get()) is not None:
+            if "started" in report:
+                self._on_event(Started(report["started"], self._children[report["started"]].rank))
+            elif "failed" in report:
+                self._on_event(CannotStart(self._why_not(report)))
+            elif "left" in report:
+                self._left = report["left"]
+            else:
+                self._spawn(self._report_exit(report))
+        await self._end()
+
+    async def _report_exit(self, report: dict[str, Any]) -> None:
+        """An exit is told when all that the process printed has been."""
+        name = report["exited"]
+        tail = await self._outputs.drain(name)
+        child = self._children[name]
+        oom = report.get("oom", False)
+        self._on_event(Exited(name, child.rank, report.get("code"), report.get("signal"), oom, tail))
+
+    async def _end(self) -> None:
+        """The keeper has ended. If not by itself, its children are dead too (the kernel saw to it) and the orphans are
+        ours.
+        """
+        assert self._process and self._process.stdin and self._process.stdout
+        if self._overtime:
+            self._overtime.cancel()
+        while (code := self._process.poll()) is None:  # its pipe closed a moment before
+            await asyncio.sleep(_SWEEP_POLL)
+        if code != 0:
+            await sweep()
+        if self._left:  # somebody who cannot be ended holds the pipes
+            for name in self._children:
+                await self._outputs.drain(name)
+        await asyncio.gather(*(task for task in self._tasks if task is not asyncio.current_task()))
+        await self._outputs.drain_all()
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._on_event(KeeperEnded(clean=code == 0, left=self._left))
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _why_not(self, report: dict[str, Any]) -> Refused:
+        child = self._children[report["failed"]]
+        what = f"cannot start {child.name} on {self._host}"
+        if report["cwd"]:
+            return Refused(
+                "no-folder", what, f"the folder {child.cwd} cannot be entered: {_reason(report)}", "check path: and cwd"
+            )
+        if report["errno"] == errno.ENOENT:
+            program = child.argv[0]
+            if "/" in program:
+                return Refused(
+                    "no-command", what, f'no such command "{program}" in {child.cwd} (or its #! line names none)'
+                )
+            return Refused(
+                "no-command", what, f'no such command "{program}"', f"PATH there is {child.env.get('PATH', '')}"
+            )
+        return Refused("no-command", what, f'"{child.argv[0]}": {_reason(report)}')
+
+
+def _reason(report: dict[str, Any]) -> str:
+    return os.strerror(report["errno"]).lower() if report["errno"] else str(report["why"])
+
+
+async def sweep() -> None:
+    """KILL what descends from this process until nothing does; bury the dead. The keeper is gone, and we are the next
+    subreaper.
+    """
+    while True:
+        descent.kill_descendants()
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        await asyncio.sleep(_SWEEP_POLL)
