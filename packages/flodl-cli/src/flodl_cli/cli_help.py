@@ -1,0 +1,138 @@
+"""`fdl help [COMMAND …]`: what there is here, or what one command is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+from flodl_cli import manifest, project_files, sibling
+from flodl_cli.command_line import CommandLine
+from flodl_cli.manifest import Command
+from flodl_cli.project_files import Project
+from flodl_cli.verbs import BUILTINS, VERBS, Verb
+from flodl_wire import exits
+from flodl_wire.faults import Fault, printable
+
+USAGE = """\
+fdl: finds the project, resolves its config, hands over to the tool
+
+usage: fdl [options] [@env] <command> [words of the command ...]
+"""
+
+OPTIONS = """\
+options, before the command (all words behind it are its own, untouched):
+  @ENV, --env ENV   lay fdl.ENV.yml over fdl.yml; FDL_ENV does the same
+  --gpus DEVICES    all, a list such as 0,1, or cpu:2 for two ranks on the processor
+  --mode MODE       how ranks average: cpu_sync, cpu_cadence, cpu_async, nccl_sync, nccl_cadence, torch
+  -v, -vv, -vvv     say more; -q says less
+  -h, --help        this
+  -V, --version     the version of fdl
+"""
+
+
+def main(line: CommandLine) -> int:
+    env = project_files.chosen_env(line.env)
+    words = [word for word in line.rest if word not in ("-h", "--help")]
+    if words:
+        return _one(words, env)
+    print(overview(env), end="")
+    return exits.DONE
+
+
+def overview(env: str | None) -> str:
+    """The help of `fdl` in this folder. A manifest that cannot be read does not keep the rest from being shown."""
+    parts = [USAGE]
+    try:
+        project = project_files.load(project_files.start_folder(), env)
+        if project is not None:
+            parts.append(_project_commands(project))
+    except Fault as fault:
+        parts.append(f"(the commands of this project cannot be shown. {fault})\n")
+    listed = [(name, _verb_line(verb)) for name, verb in VERBS.items() if _has_verb(verb, name)]
+    parts.append(_table("verbs, each answered by the flodl tool that is installed for it:", listed))
+    parts.append(_table("fdl's own:", list(BUILTINS.items())))
+    parts.append(OPTIONS)
+    parts.append("`fdl help COMMAND` says what one command is.\n")
+    return "\n".join(parts)
+
+
+def command_help(command: Command) -> str:
+    """What a command of the project runs, and what lies below it."""
+    lines = [f"fdl {command.name}: {printable(command.description)}".rstrip(": ")]
+    lines.append(f"  defined in {command.node.place()}")
+    if command.run is not None:
+        lines.append(f"  runs       {printable(command.run.strip())}")
+        lines.append(f"  in         {command.folder}")
+        lines.append(
+            f"  as         {'ranks on every device chosen (cluster: true)' if command.cluster else 'one process'}"
+        )
+        if command.mode is not None:
+            lines.append(f"  mode       {command.mode}")
+        if command.env:
+            lines.append(f"  env        {', '.join(command.env)}")
+    text = "\n".join(lines) + "\n"
+    if command.commands:
+        below = [(name, child.description) for name, child in command.commands.items()]
+        text += "\n" + _table(f"commands of fdl {command.name}:", below)
+    return text
+
+
+def _one(words: list[str], env: str | None) -> int:
+    word = words[0]
+    if word in VERBS:
+        verb = VERBS[word]
+        tool = sibling.require(verb.argv[0], verb.package, f"show the help of `fdl {word}`")
+        sibling.hand_over([tool, *verb.argv[1:], *words[1:], "--help"])
+    if word in BUILTINS:
+        print(f"fdl {word}: {BUILTINS[word]}")
+        return exits.DONE
+    project = project_files.load(project_files.start_folder(), env)
+    commands = manifest.commands_of(project) if project is not None else {}
+    command, rest = manifest.find(commands, words)
+    if command is None or rest:
+        from flodl_cli.other_tools import unknown
+
+        raise unknown(" ".join(words), project, commands)
+    print(command_help(command), end="")
+    return exits.DONE
+
+
+def _project_commands(project: Project) -> str:
+    commands = manifest.commands_of(project)
+    layers = " + ".join(project.shown(path) for path in project.layers[::-1])
+    title = f"commands of this project ({project.root}: {layers}):"
+    rows = [(command.name, _mark(command)) for command in _all(commands) if command.run is not None]
+    text = _table(title, rows) if rows else f"{title}\n  none yet: write `commands:` into {project.manifest}\n"
+    names = project_files.overlays(project.root)
+    return text + (f"  environments: {', '.join('@' + name for name in names)}\n" if names else "")
+
+
+def _all(commands: dict[str, Command]) -> list[Command]:
+    found: list[Command] = []
+    for command in commands.values():
+        found += [command, *_all(command.commands)]
+    return found
+
+
+def _mark(command: Command) -> str:
+    return f"{printable(command.description)}{' (cluster)' if command.cluster else ''}".strip()
+
+
+def _table(title: str, rows: list[tuple[str, str]]) -> str:
+    width = max([12, *(len(name) for name, _ in rows)])
+    return title + "\n" + "".join(f"  {name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
+
+
+def _verb_line(verb: Verb) -> str:
+    missing = sibling.find(verb.argv[0]) is None
+    return verb.line + (f"   (pip install {verb.package})" if missing else "")
+
+
+def _has_verb(verb: Verb, name: str) -> bool:
+    """False when the tool is installed in a version that does not know the verb (every verb is a file of its own)."""
+    if len(verb.argv) == 1:
+        return True
+    spec = importlib.util.find_spec(verb.package.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        return True
+    return any(os.path.exists(os.path.join(place, f"cli_{name}.py")) for place in spec.submodule_search_locations)

@@ -1,0 +1,81 @@
+"""One of our verbs: the tool that answers it, with the project's config in its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from flodl_cli import project_files, sibling
+from flodl_cli.command_line import CommandLine
+from flodl_cli.node import Node
+from flodl_cli.project_files import Project
+from flodl_cli.verbs import VERBS
+from flodl_wire import environ
+from flodl_wire.faults import usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_HOT = (
+    "status",
+    "start",
+)  # typed all day: their config is not run through msgspec, whose import alone costs a whole start
+
+
+def hand_over_to_verb(line: CommandLine) -> NoReturn:
+    """Become the tool. Raises Refused when it is not installed, or when the project's config is wrong."""
+    assert line.command is not None
+    verb = VERBS[line.command]
+    for option, value in (("--gpus", line.gpus), ("--mode", line.mode)):
+        if value is not None:
+            raise usage(
+                f"cannot use {option} with `fdl {line.command}`", "it chooses how a command of the project runs"
+            )
+    tool = sibling.require(verb.argv[0], verb.package, f"do `fdl {line.command}`")
+    os.environ.pop(environ.CONFIG_JSON, None)
+    if line.verbosity is not None:
+        os.environ[environ.VERBOSITY] = line.verbosity
+    if not any(word in ("-h", "--help") for word in line.rest):
+        env = project_files.chosen_env(line.env)
+        project = project_files.load(project_files.start_folder(), env)
+        if project is not None:
+            if env is not None:
+                os.environ[environ.FDL_ENV] = env
+            os.environ[environ.CONFIG_JSON] = config_json(project, checked=line.command not in _HOT).encode().hex()
+    sibling.hand_over([tool, *verb.argv[1:], *line.rest])
+
+
+def config_json(project: Project, *, checked: bool) -> str:
+    """The blocks that tools read, as JSON. Unless `checked`, only what names the controller is validated."""
+    document: dict[str, object] = {"manifest": project.manifest}
+    if project.env is not None:
+        document["env_name"] = project.env
+    for key in ("cluster", "join", "publish"):
+        node = project.config.get(key)
+        if node is not None:
+            document[key] = node.plain()
+    cluster = project.config.get("cluster")
+    if cluster is not None and (checked or not _names_a_controller(cluster)):
+        import msgspec
+
+        from flodl_cli import cluster_block
+
+        document["cluster"] = msgspec.to_builtins(cluster_block.parse(cluster))
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
+
+
+def _names_a_controller(cluster: Node) -> bool:
+    """True when host, port and token of the controller are of the right types; else the full check says why."""
+    controller = cluster.get("controller")
+    host = controller.get("host") if controller is not None else None
+    if controller is None or host is None or not isinstance(host.value, str) or not host.value.strip():
+        return False
+    port = controller.get("port")
+    if port is not None and (
+        not isinstance(port.value, int) or isinstance(port.value, bool) or not 0 < port.value < 65536
+    ):
+        return False
+    join = controller.get("join")
+    token = join.get("token") if join is not None else None
+    return token is None or isinstance(token.value, str)
