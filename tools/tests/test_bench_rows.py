@@ -1,0 +1,37 @@
+"""What every benchmark shares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tools.bench import rows, run
+
+
+def test_peers_take_turns_and_the_ratio_is_the_median_of_the_pairs() -> None:
+    turns: list[str] = []
+    ours = iter([1.0, 2.0, 4.0])
+    peer = iter([3.0, 4.0, 4.0])
+
+    def measure(who: str) -> float:
+        turns.append(who)
+        return next(ours if who == "ours" else peer)
+
+    assert rows.interleaved(lambda: measure("ours"), lambda: measure("peer"), 3) == (2.0, 4.0, 2.0)
+    assert turns == ["ours", "peer"] * 3
+
+
+def test_a_report_is_a_file_and_a_table_and_says_whether_the_promise_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rows, "FOLDER", tmp_path)
+    good, missed = rows.row("fast", 1.0, 3.0, 3.0, at_least=2.0), rows.row("slow", 1.0, 1.0, 1.0, at_least=2.0)
+    assert rows.report("x", [good]) and not rows.report("x", [good, missed])
+    assert json.loads((tmp_path / "x.json").read_text()) == [good, missed]
+    assert ">= 2  MISSED" in capsys.readouterr().out
+
+
+def test_an_unknown_benchmark_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["nonsense"]) == 2
+    assert "there are: startup launch" in capsys.readouterr().err
