@@ -26,7 +26,8 @@ def pair(kind: int = preface.RELAY, cipher: str | None = None) -> tuple[Initiato
     dialler, acceptor = Initiator(kind, SALT, cipher), Responder(lambda keyed: SALT, max_message=frames.LIMITS[MESSAGE])
     assert acceptor.receive_data(dialler.data_to_send()) == []
     assert dialler.receive_data(acceptor.data_to_send()) == []
-    assert dialler.established and acceptor.established
+    assert dialler.established
+    assert acceptor.established
     return dialler, acceptor
 
 
