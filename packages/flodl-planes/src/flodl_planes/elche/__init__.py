@@ -1,0 +1,1 @@
+"""The cadence controller: how many batches each rank does until the next average."""

@@ -1,0 +1,66 @@
+"""What the hub's transport reports, in the order it happened: the events on its queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from flodl_wire.plane_messages import RankUp
+
+
+@dataclass(frozen=True)
+class RelayJoined:
+    """The relay of `host` has authenticated and speaks for `ranks`."""
+
+    host: str
+    ranks: list[int]
+
+
+@dataclass(frozen=True)
+class FromRank:
+    """`message` as `rank` sent it, passed on by its relay."""
+
+    rank: int
+    message: RankUp
+
+
+@dataclass(frozen=True)
+class RankLost:
+    """The rank's socket at its relay closed; `said_goodbye`: it had sent Leaving before."""
+
+    rank: int
+    said_goodbye: bool
+
+
+@dataclass(frozen=True)
+class RelayLost:
+    """The connection to a host's relay is gone.
+
+    `interrupted` is the round that must be started again without that host (its attempt is aborted, nothing was applied); None when no
+    round hangs on it.
+    """
+
+    host: str
+    why: str
+    interrupted: int | None = None
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """Attempt `attempt` of round `round` is decided: nothing that is lost from now on can take a deposit out of its average."""
+
+    round: int
+    attempt: int
+    ms: float = 0.0
+    bytes_moved: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Connection `number` has authenticated, or was dropped for the reason `why`."""
+
+    number: int
+    why: str = ""
+
+
+TransportEvent = Union[RelayJoined, FromRank, RankLost, RelayLost, RoundDone, Taken]

@@ -1,0 +1,32 @@
+import pytest
+
+from flodl_planes.elche import growth
+from flodl_planes.elche.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("anchor", "sync_ms", "fill_ms", "stable", "warmup"),
+    [
+        (10, 400.0, 0.0, 20, 20),
+        (10, 8.0, 0.0, 15, None),
+        (10, 5.2, 0.1, 11, None),
+        (40, 25.0, 5.0, 56, None),
+        (80, 25.0, 5.0, None, None),
+    ],
+)
+def test_the_worked_examples_of_the_reference(
+    anchor: int, sync_ms: float, fill_ms: float, stable: int | None, warmup: int | None
+) -> None:
+    share = growth.overhead(anchor, 10.0, sync_ms, fill_ms)
+    settings = Settings(anchor=10)
+    assert growth.proposal(settings, anchor, share, warmup=False) == stable
+    assert growth.proposal(settings, anchor, share, warmup=True) == warmup
+
+
+def test_growth_ends_at_the_largest_anchor() -> None:
+    assert growth.proposal(Settings(max_anchor=12), 10, 0.8, warmup=False) == 12
+    assert growth.proposal(Settings(max_anchor=12), 12, 0.8, warmup=False) is None
+
+
+def test_an_overhead_of_nothing_is_no_overhead() -> None:
+    assert growth.overhead(10, 0.0, 0.0, 0.0) == 0.0

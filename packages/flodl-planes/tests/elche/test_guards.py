@@ -1,0 +1,37 @@
+import math
+
+from flodl_planes.elche.guards import MsfGuard, NoGuard, NudgeDown, Stable, SuppressGrowth, TrendGuard, guard
+
+
+def test_three_rises_that_end_above_the_threshold_suppress_growth() -> None:
+    trend = TrendGuard(0.05)
+    assert [trend.read(value, 10) for value in (0.01, 0.02, 0.04)] == [Stable()] * 3
+    assert trend.read(0.06, 10) == SuppressGrowth()
+
+
+def test_three_rises_below_the_threshold_do_not() -> None:
+    trend = TrendGuard(0.05)
+    assert [trend.read(value, 10) for value in (0.01, 0.02, 0.03, 0.04)] == [Stable()] * 4
+
+
+def test_a_fall_in_between_starts_the_count_again() -> None:
+    trend = TrendGuard(0.05)
+    assert [trend.read(value, 10) for value in (0.06, 0.07, 0.05, 0.08, 0.09)] == [Stable()] * 5
+
+
+def test_fast_exponential_growth_nudges_down_and_slow_growth_suppresses() -> None:
+    fast, slow = MsfGuard(), MsfGuard()
+    assert [fast.read(1e-3 * math.exp(0.02 * 10 * t), 10) for t in range(4)][-1] == NudgeDown(0.5)
+    assert [slow.read(1e-3 * math.exp(0.005 * 10 * t), 10) for t in range(4)][-1] == SuppressGrowth()
+
+
+def test_readings_below_the_noise_floor_are_skipped() -> None:
+    msf = MsfGuard()
+    assert [msf.read(value, 10) for value in (1e-9, 1e-3, 1e-9, 1e-3)] == [Stable()] * 4
+
+
+def test_guards_have_names() -> None:
+    assert isinstance(guard("msf", 0.05), MsfGuard)
+    assert isinstance(guard("trend", 0.05), TrendGuard)
+    assert guard("none", 0.05).read(9.0, 1) == Stable()
+    assert isinstance(guard("none", 0.05), NoGuard)

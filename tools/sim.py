@@ -1,0 +1,232 @@
+"""The real scheduler on ranks that exist only on paper: what would these boxes reach together?
+
+Ranks have a stated speed, links a stated cost; the coordinator, the pool and El Che are the shipped ones, fed with
+the messages real ranks would send, in the order and at the times they would come. No torch, no processes, a few
+seconds for hours of training.
+
+    python tools/sim.py                      the table that the tests hold to its thresholds
+    python tools/sim.py --ms 2,5 --samples 1437 --batch 32 --epochs 200 --sync 2 --evaluate 6
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from flodl_planes.coordinator import Coordinator
+from flodl_planes.hub_events import CheckpointWritten, HubEvent, SendRank, StartRound, Tell, Tick, WriteCheckpoint
+from flodl_planes.transport_events import FromRank, RelayJoined, RoundDone
+from flodl_wire.hub_messages import Finished, Form, HubFailed
+from flodl_wire.plane_messages import Applied, Deposit, EvalDone, Finish, Leaving, Plan, RankHello, Round, Terms
+from flodl_wire.result import RunResult
+from flodl_wire.specs import RankPlace
+
+
+@dataclass(frozen=True)
+class Case:
+    """`ms`: milliseconds per batch of each rank. `sync_ms`: one average. `evaluate_ms`: an evaluation on a rank of 1
+    ms per batch.
+    """
+
+    name: str
+    ms: Sequence[float]
+    samples: int = 1437
+    batch: int = 32
+    epochs: int = 200
+    sync_ms: float = 2.0
+    evaluate_ms: float = 0.0
+    latency_ms: float = 0.5  # one message between a rank and the hub
+    jitter: float = 0.05  # standard deviation of a batch's time, as a share of it
+    mode: str = "cpu_cadence"
+    change: tuple[float, Sequence[float]] | None = None  # from so many seconds on: these speeds
+
+
+@dataclass
+class Outcome:
+    """`efficiency`: samples per second over what the ranks do alone, added up."""
+
+    result: RunResult
+    efficiency: float
+    windows: list[dict[int, int]] = field(default_factory=list)  # batches per rank of every window, in order
+
+
+class World:
+    """Simulated ranks under the real coordinator."""
+
+    def __init__(self, case: Case, seed: int = 0) -> None:
+        self.case = case
+        self.now = 0.0
+        self.result: RunResult | None = None
+        self.windows: list[dict[int, int]] = []
+        self._random = random.Random(seed)
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._coordinator = Coordinator("sim", case.mode)
+        self._idle_since: dict[int, float] = {}
+        self._sync: dict[int, float] = {}
+
+    def run(self) -> Outcome:
+        case = self.case
+        ranks = range(len(case.ms))
+        terms = Terms(case.mode, case.samples, case.batch, case.epochs, 0, case.evaluate_ms > 0)
+        self._tell(Form([RankPlace(rank, "box", rank, "cpu") for rank in ranks]))
+        self._tell(RelayJoined("box", list(ranks)))
+        for rank in ranks:
+            self._tell(FromRank(rank, RankHello(rank, terms, [], [], "sig", "cpu")))
+        next_tick = 0.5
+        while self._queue and self.result is None:
+            self.now, _, act = heapq.heappop(self._queue)
+            if self.now >= next_tick:
+                next_tick = self.now + 0.5
+                self._tell(Tick())
+            act()
+        if self.result is None:
+            raise RuntimeError("the simulated run came to a stop before its end")
+        alone = sum(case.batch / ms * 1e3 for ms in case.ms)
+        return Outcome(self.result, self.result.samples_per_s / alone, self.windows)
+
+    def _tell(self, event: HubEvent) -> None:
+        for order in self._coordinator.handle(event, self.now):
+            if isinstance(order, StartRound):
+                self._start(order.round)
+            elif isinstance(order, WriteCheckpoint):
+                self._after(1.0, lambda: self._tell(CheckpointWritten("checkpoint")))
+            elif isinstance(order, SendRank) and isinstance(order.message, Finish):
+                self._after(self.case.latency_ms, lambda rank=order.rank: self._tell(FromRank(rank, Leaving())))  # type: ignore[misc]
+            elif isinstance(order, SendRank) and isinstance(order.message, Plan):
+                self._work(order.rank, order.message)
+            elif isinstance(order, Tell) and isinstance(order.message, Finished):
+                self.result = order.message.result
+            elif isinstance(order, Tell) and isinstance(order.message, HubFailed):
+                raise RuntimeError(f"{order.message.what}: {order.message.why}")
+
+    def _after(self, ms: float, act: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._queue, (self.now + ms / 1e3, self._serial, act))
+
+    def _start(self, round: Round) -> None:
+        self.windows.append(
+            {
+                int(rank): sum(-(-count // self.case.batch) for _, count in plan.spans)
+                for rank, plan in round.plans.items()
+            }
+        )
+        cost = self.case.sync_ms * self._noise()
+        self._after(cost, lambda: self._tell(RoundDone(round.round, round.attempt)))
+        for rank in range(len(self.case.ms)):
+            self._sync[rank] = cost
+            self._after(self.case.latency_ms + cost, lambda rank=rank: self._applied(rank, round))  # type: ignore[misc]
+
+    def _applied(self, rank: int, round: Round) -> None:
+        if round.confirm:
+            self._after(
+                self.case.latency_ms, lambda: self._tell(FromRank(rank, Applied(round.round, self._sync[rank])))
+            )
+        plan = round.plans.get(str(rank))
+        if plan is not None:
+            self._work(rank, plan)
+
+    def _work(self, rank: int, plan: Plan) -> None:
+        wait_ms = (self.now - self._idle_since.get(rank, self.now)) * 1e3
+        speeds = self.case.change[1] if self.case.change and self.now > self.case.change[0] else self.case.ms
+        began = 0.0
+        if plan.evaluate is not None:
+            epoch, began = plan.evaluate, self.case.evaluate_ms * speeds[rank]
+            self._after(
+                began + self.case.latency_ms,
+                lambda: self._tell(FromRank(rank, EvalDone(epoch, {"accuracy": 0.9}, began))),
+            )
+        samples = sum(count for _, count in plan.spans)
+        times = [speeds[rank] * self._noise() for _, count in plan.spans for _ in range(-(-count // self.case.batch))]
+        deposit = Deposit(
+            plan.window,
+            steps=len(times),
+            samples=samples,
+            compute_ms=sum(times),
+            first_ms=times[0] if times else 0.0,
+            wait_ms=wait_ms,
+            sync_ms=self._sync[rank],
+            loss_sum=float(samples),
+            loss_samples=samples,
+        )
+        self._after(began + sum(times), lambda: self._idle(rank))
+        self._after(began + sum(times) + self.case.latency_ms, lambda: self._tell(FromRank(rank, deposit)))
+
+    def _idle(self, rank: int) -> None:
+        self._idle_since[rank] = self.now
+
+    def _noise(self) -> float:
+        return max(0.2, self._random.gauss(1.0, self.case.jitter))
+
+
+DIGITS = Case("digits", (2.0, 5.0), evaluate_ms=3.0, epochs=300)
+CHARLM = Case("charlm", (60.0, 150.0), samples=8000, batch=16, epochs=2, sync_ms=15.0, evaluate_ms=20.0)
+
+CASES = [
+    replace(DIGITS, name="digits 1:1", ms=(2.0, 2.0)),
+    replace(DIGITS, name="digits 2.5:1"),
+    replace(DIGITS, name="digits 4:1", ms=(2.0, 8.0)),
+    replace(DIGITS, name="digits 2.5:1, no evaluation", evaluate_ms=0.0),
+    replace(DIGITS, name="digits 4:1, no evaluation", ms=(2.0, 8.0), evaluate_ms=0.0),
+    replace(DIGITS, name="digits 2.5:1, noisy box", jitter=0.4),
+    replace(DIGITS, name="digits 1:2:4", ms=(2.0, 4.0, 8.0)),
+    replace(CHARLM, name="charlm 2.5:1"),
+    replace(CHARLM, name="charlm 4:1", ms=(60.0, 240.0)),
+    replace(CHARLM, name="charlm 2.5:1, slow link", sync_ms=800.0, latency_ms=20.0),
+    replace(
+        CHARLM, name="charlm 3 ranks, one changes", ms=(60.0, 60.0, 150.0), epochs=4, change=(60.0, (150.0, 60.0, 60.0))
+    ),
+    replace(DIGITS, name="digits 2.5:1, cpu_sync", mode="cpu_sync", epochs=20),
+]
+
+
+def table(cases: Sequence[Case]) -> list[str]:
+    heads = f"{'samples/s':>10} {'balance':>8} {'efficiency':>10} {'sync':>6} {'rounds':>7}  a window"
+    lines = [f"{'case':<30} {'wall s':>8} {heads}"]
+    for case in cases:
+        outcome = World(case).run()
+        result = outcome.result
+        typical = outcome.windows[len(outcome.windows) * 3 // 4] if outcome.windows else {}
+        shares = " ".join(str(n) for n in typical.values())
+        figures = f"{result.samples_per_s:>10,.0f} {result.balance or 0:>8.3f} {outcome.efficiency:>10.3f}"
+        costs = f"{result.sync_share or 0:>6.3f} {result.rounds:>7,}"
+        lines.append(f"{case.name:<30} {result.wall_s:>8.1f} {figures} {costs}  {shares}")
+    return lines
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="sim.py", description="run the real scheduler on simulated ranks and print what it reaches"
+    )
+    made.add_argument("--ms", help="milliseconds per batch of each rank, e.g. 2,5 (without it: the standard table)")
+    made.add_argument("--samples", type=int, default=DIGITS.samples)
+    made.add_argument("--batch", type=int, default=DIGITS.batch)
+    made.add_argument("--epochs", type=int, default=DIGITS.epochs)
+    made.add_argument("--sync", type=float, default=DIGITS.sync_ms, metavar="MS", help="one average")
+    made.add_argument(
+        "--evaluate",
+        type=float,
+        default=0.0,
+        metavar="BATCHES",
+        help="an evaluation, in batches of the rank that does it",
+    )
+    made.add_argument("--mode", default="cpu_cadence")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    cases = CASES
+    if args.ms:
+        speeds = tuple(float(word) for word in args.ms.split(","))
+        cases = [Case("yours", speeds, args.samples, args.batch, args.epochs, args.sync, args.evaluate, mode=args.mode)]
+    print("\n".join(table(cases)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
