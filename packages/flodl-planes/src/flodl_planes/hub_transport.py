@@ -1,0 +1,319 @@
+"""What carries the hub's words and the hosts' sums: every relay's connection, and the rounds over them.
+
+The coordinator orders (`send_rank`, `start_round`, `drop_host`, …; none blocks for long) and hears on a queue what
+happened. A relay of this very box comes in by the Unix socket, others by `adopt`, through the one port and its door.
+Each relay has one receiving thread; rounds over several hosts are made in one more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flodl_planes import transport_events as events
+from flodl_planes.averager import Attempt
+from flodl_planes.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.kernels import Adder
+from flodl_planes.layout import Layout
+from flodl_planes.local_ranks import listen
+from flodl_planes.relay_link import RelayLink, RemoteLink, SharedLink
+from flodl_planes.sealed_socket import answer
+from flodl_wire import deadlines, frames
+from flodl_wire.faults import Broken, Fault
+from flodl_wire.messages import decode_message, encode_message
+from flodl_wire.plane_messages import (
+    FromRank,
+    Kept,
+    RankDown,
+    RankHello,
+    RankLost,
+    RankUp,
+    RelayBeat,
+    RelayHello,
+    RelayUp,
+    Round,
+    Shared,
+    ToRank,
+)
+
+
+class HubTransport:
+    """`layout`: that of the first rank's hello. `_lock` guards who is here and which attempt runs, and orders the
+    events.
+    """
+
+    def __init__(self, socket_path: str, salt: bytes, keyed: bool, out: queue.SimpleQueue[Any]) -> None:
+        self.layout: Layout | None = None
+        self._salt, self._keyed, self._events = salt, keyed, out
+        self._lock = threading.RLock()
+        self._relays: dict[str, RelayLink] = {}
+        self._rank_links: dict[int, RelayLink] = {}
+        self._gone: set[int] = set()  # ranks whose socket has closed
+        self._attempt: Attempt | None = None  # the running one
+        self._keeping: tuple[int, int] | None = None
+        self._committed = -1
+        self._hands: tuple[int, list[int]] = (-1, [])
+        self._own: NDArray[np.uint8] | None = None
+        self._average: NDArray[np.uint8] | None = None
+        self._work: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._closed = False
+        self._path = socket_path
+        self._listener = listen(socket_path)
+        for work in (self._accept, self._make_averages, self._beat):
+            threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+
+    # what the coordinator orders
+
+    def adopt(self, sock: socket.socket, head: bytes, number: int) -> None:
+        """A relay connection that the door has passed on, with the bytes it had read. A Taken event says what became of
+        it.
+        """
+        threading.Thread(target=self._answer, args=(sock, head, number), name="answer", daemon=True).start()
+
+    def send_rank(self, rank: int, message: RankDown) -> None:
+        """Pass `message` on; nothing happens when that rank is not there any more."""
+        with self._lock:
+            link = self._rank_links.get(rank)
+        if link:
+            link.post(ToRank(rank, msgspec.Raw(encode_message(message))))
+
+    def start_round(self, round: Round, hosts: list[str]) -> bool:
+        """Begin `round` over `hosts`, summing in that order. False when that number is committed already, or a host is
+        not here.
+        """
+        with self._lock:
+            links = [self._relays[host] for host in hosts if host in self._relays]
+            if round.round <= self._committed or len(links) < len(hosts) or not links:
+                return False
+            if self._attempt:
+                self._attempt.abort()
+                self._attempt = None
+            round = msgspec.structs.replace(round, hands=self._hands_of(round.round))
+            moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
+            if round.alone or not moves:
+                self._pass_on(round, links, moves)
+                return True
+            assert self.layout
+            own = next((link.result for link in links if link.result is not None), None)
+            self._average = None
+            self._attempt = Attempt(round, links, self.layout, self._own_average() if own is None else own)
+            self._attempt.begin()
+            self._work.put(self._attempt)
+            return True
+
+    def average(self) -> NDArray[np.uint8] | None:
+        """The last average that was kept, in the live layout; None when there is none. It stands until the next round
+        begins.
+        """
+        with self._lock:
+            return self._average
+
+    def drop_host(self, host: str, why: str) -> None:
+        """End the connection to that host's relay; a RelayLost event follows."""
+        with self._lock:
+            link = self._relays.get(host)
+        if link:
+            self._retire(link, why)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            Path(self._path).unlink()
+        with self._lock:
+            links = list(self._relays.values())
+            if self._attempt:
+                self._attempt.abort()
+        for link in links:
+            link.close()
+        self._work.put(None)
+
+    # rounds
+
+    def _hands_of(self, number: int) -> list[int]:
+        """The ranks that sum in round `number`: those alive when its first attempt begins (reduction.py says why it
+        stays so).
+        """
+        if self._hands[0] != number:
+            self._hands = (number, sorted(rank for rank in self._rank_links if rank not in self._gone))
+        return self._hands[1]
+
+    def _own_average(self) -> NDArray[np.uint8]:
+        assert self.layout
+        if self._own is None:
+            self._own = np.empty(self.layout.total_bytes, np.uint8)
+        return self._own
+
+    def _pass_on(self, round: Round, links: list[RelayLink], moves: bool) -> None:
+        """A round without sums for the hub: one host is the world, or nobody has weight. Holding the lock."""
+        if moves and round.keep:
+            assert self.layout
+            self._average, self._keeping = None, (round.round, round.attempt)
+            for link in links:
+                if isinstance(link, RemoteLink):
+                    link.expect_kept(round, self.layout, self._own_average())
+        for link in links:
+            link.post(round)
+        if not (moves and round.keep):
+            if moves:
+                self._average = None
+            elif self.layout is not None and not self.layout.chunks:
+                self._average = np.empty(0, np.uint8)
+            self._committed = round.round
+            self._events.put(events.RoundDone(round.round, round.attempt))
+
+    def _kept(self, link: RelayLink, kept: Kept) -> None:
+        with self._lock:
+            key = (kept.round, kept.attempt)
+            if self._keeping != key:
+                return
+            if isinstance(link, RemoteLink) and not link.kept(*key):
+                raise Broken(
+                    "bad-kept", f"cannot go on with the relay of {link.host}", "not all of the average had come"
+                )
+            self._average = self._own if isinstance(link, RemoteLink) else link.result
+            self._keeping, self._committed = None, kept.round
+            self._events.put(events.RoundDone(*key))
+
+    def _make_averages(self) -> None:
+        adder = Adder()
+        while True:
+            attempt = self._work.get()
+            if attempt is None:
+                return
+            made = attempt.run(adder)
+            with self._lock:
+                if not made or attempt.aborted or attempt is not self._attempt:
+                    continue
+                self._attempt = None
+                self._committed = attempt.round.round
+                self._average = attempt.average
+                ms = (time.perf_counter() - attempt.began) * 1000
+                moved = sum(chunk.sum_bytes + chunk.live_bytes for chunk in attempt.layout.chunks)
+                attempt.commit()
+                self._events.put(events.RoundDone(attempt.round.round, attempt.round.attempt, ms, moved))
+
+    # connections
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.05)  # out of descriptors for the moment
+                continue
+            link = SharedLink(FrameSocket(sock))
+            threading.Thread(target=self._listen_to, args=(link, []), name="relay", daemon=True).start()
+
+    def _answer(self, sock: socket.socket, head: bytes, number: int) -> None:
+        link = RemoteLink()
+        try:
+            link.link, arrived = answer(sock, head, self._salt, self._keyed, link.place)
+        except Fault as fault:
+            sock.close()
+            self._events.put(events.Taken(number, str(fault)))
+            return
+        self._events.put(events.Taken(number))
+        self._listen_to(link, arrived)
+
+    def _listen_to(self, link: RelayLink, arrived: list[frames.Frame]) -> None:
+        """The receiving thread of a relay, to its end."""
+        try:
+            while True:
+                for frame in arrived:
+                    self._hear(link, decode_message(frame.body, RelayUp, f"the relay of {link.host or '(unknown)'}"))
+                arrived = link.receive()
+        except LinkEnded as ended:
+            self._retire(link, ended.why)
+        except Fault as fault:
+            self._retire(link, str(fault))
+
+    def _hear(self, link: RelayLink, message: RelayUp) -> None:
+        if not link.host and not isinstance(message, (RelayHello, RelayBeat)):
+            raise Broken("bad-message", "cannot take a relay's connection", "it did not start with its hello")
+        if isinstance(message, FromRank):
+            self._own_rank(link, message.rank)
+            body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
+            if isinstance(body, RankHello) and self.layout is None:
+                self.layout = Layout.of_sections(body.sections)
+            self._events.put(events.FromRank(message.rank, body))
+        elif isinstance(message, RelayHello):
+            self._join(link, message)
+        elif isinstance(message, RankLost):
+            self._own_rank(link, message.rank)
+            with self._lock:
+                self._gone.add(message.rank)
+                self._events.put(events.RankLost(message.rank, message.said_goodbye))
+        elif isinstance(message, Kept):
+            self._kept(link, message)
+        elif isinstance(message, Shared):
+            if not isinstance(link, SharedLink) or self.layout is None:
+                raise Broken(
+                    "bad-message",
+                    f"cannot go on with the relay of {link.host}",
+                    "it shares memory over a network, or too early",
+                )
+            link.attach(message, self.layout)
+
+    def _own_rank(self, link: RelayLink, rank: int) -> None:
+        if rank not in link.ranks:
+            raise Broken(
+                "bad-message",
+                f"cannot go on with the relay of {link.host}",
+                f"it speaks for rank {rank}, which is not its own",
+            )
+
+    def _join(self, link: RelayLink, hello: RelayHello) -> None:
+        with self._lock:
+            taken = [rank for rank in hello.ranks if rank in self._rank_links]
+            if link.host or hello.host in self._relays or taken or not hello.ranks:
+                raise Broken(
+                    "twice",
+                    f"cannot take a relay of {hello.host}",
+                    f"rank {taken[0]} is announced already"
+                    if taken
+                    else "that host has one already, or it brings no rank",
+                )
+            link.host, link.ranks = hello.host, sorted(hello.ranks)
+            self._relays[hello.host] = link
+            self._rank_links.update(dict.fromkeys(link.ranks, link))
+            self._events.put(events.RelayJoined(hello.host, link.ranks))
+
+    def _retire(self, link: RelayLink, why: str) -> None:
+        """The connection is over: once per relay that had joined, its host is lost."""
+        link.close()
+        with self._lock:
+            if self._relays.get(link.host) is not link:
+                return
+            del self._relays[link.host]
+            for rank in link.ranks:
+                self._gone.add(rank)
+                self._rank_links.pop(rank, None)
+            interrupted = None
+            if self._attempt and link in self._attempt.links:
+                self._attempt.abort()
+                interrupted, self._attempt = self._attempt.round.round, None
+            self._events.put(events.RelayLost(link.host, why, interrupted))
+
+    def _beat(self) -> None:
+        """To relays of this box; sealed sockets beat by themselves."""
+        while not self._closed:
+            time.sleep(deadlines.beat())
+            with self._lock:
+                links = [link for link in self._relays.values() if isinstance(link, SharedLink)]
+            for link in links:
+                link.post(RelayBeat())
