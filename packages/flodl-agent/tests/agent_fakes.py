@@ -22,13 +22,14 @@ from flodl_wire.deadlines import beat
 from flodl_wire.devices import CpuDevices
 from flodl_wire.faults import Fault
 from flodl_wire.frames import MESSAGE
-from flodl_wire.join_messages import Abort, Accept, Beat, Bye, Hello, JoinUp, Log, WorldFormed
+from flodl_wire.join_messages import Accept, Beat, Bye, Hello, JoinUp, Log, WorldFormed
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.specs import AgentSpec, Command, Envelope, EnvelopeController, EnvelopeWorker, RelaySpec
 
 SALT = bytes(range(16))
 PATIENCE = 30.0  # seconds a test waits for something that should come in a moment
 
+T = TypeVar("T")
 M = TypeVar("M", bound=msgspec.Struct)
 
 
@@ -217,8 +218,8 @@ class Running:
     """A started executable; its stdin open, its output in files."""
 
     def __init__(self, argv: list[Path | str], environment: dict[str, str], cwd: Path) -> None:
-        self._out = tempfile.TemporaryFile()
-        self._err = tempfile.TemporaryFile()
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -278,13 +279,16 @@ def alive(mark: str) -> list[int]:
     return found
 
 
-def wait_gone(mark: str, seconds: float = PATIENCE) -> None:
+def wait_gone(mark: str) -> None:
     """Until no process carries `mark`."""
-    until = time.monotonic() + seconds
-    while left := alive(mark):
+    wait_until(lambda: None if alive(mark) else True, f"end of {mark}")
+
+
+def wait_until(look: Callable[[], T | None], what: str) -> T:
+    """What `look` finds, as soon as it does: for the few things nobody tells us of."""
+    until = time.monotonic() + PATIENCE
+    while (found := look()) is None:
         if time.monotonic() > until:
-            raise AssertionError(f"still alive after {seconds} s: {left}")
-        threading.Event().wait(0.02)
-
-
-__all__ = ["Abort", "Box", "FakeLink", "FakeWindow", "alive", "formed", "wait_gone"]
+            raise AssertionError(f"no {what} in {PATIENCE} s")
+        threading.Event().wait(0.01)
+    return found

@@ -18,7 +18,7 @@ def test_a_host_comes_in_runs_its_ranks_and_says_goodbye(window: FakeWindow, box
     link.accept([0, 1])
     hello = link.wait_for(Hello)
     assert [offer.kind for offer in hello.devices] == ["cpu", "cpu"]
-    program = "import os; print('hello from', os.environ['%s'])" % environ.LOCAL_RANK
+    program = f"import os; print('hello from', os.environ['{environ.LOCAL_RANK}'])"
     link.send(formed(["python", "-c", program], box.project, [0, 1]))
     link.answer_bye()
     assert agent.wait() == 0

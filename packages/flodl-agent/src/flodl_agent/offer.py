@@ -23,11 +23,11 @@ class ProbedDevice(msgspec.Struct):
     """One device of ``flodl-probe devices --json``."""
 
     index: int
-    uuid: str = ""
-    pci: str = ""
-    name: str = ""
-    arch: str = ""
-    memory_bytes: int = 0
+    uuid: str | None = None
+    pci: str | None = None
+    name: str | None = None
+    arch: str | None = None
+    memory_bytes: int | None = None
     vendor: str = "nvidia"  # nvidia | amd
 
 
@@ -87,4 +87,4 @@ def _offer(device: ProbedDevice) -> DeviceOffer:
     size = f"{round(device.memory_bytes / 2**30)}GB" if device.memory_bytes else ""
     extra = ", ".join(part for part in (size, device.arch) if part)
     label = f"{device.name} ({extra})" if device.name and extra else device.name or f"{kind}:{device.index}"
-    return DeviceOffer(kind, device.index, label, device.uuid, device.arch, device.memory_bytes)
+    return DeviceOffer(kind, device.index, label, device.uuid or "", device.arch or "", device.memory_bytes or 0)

@@ -1,0 +1,214 @@
+"""`flodl-agent fanout`: this box directly, other boxes through a real sshd, and how it all ends."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from agent_fakes import Box, FakeWindow, Running, formed, wait_gone, wait_until
+
+from flodl_wire import environ
+from flodl_wire.config import Ssh
+from flodl_wire.join_messages import Hello, RankExited
+from flodl_wire.specs import FanoutEvent, FanoutHost, FanoutSpec
+
+SLEEP = ["python", "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+def start(box: Box, spec: FanoutSpec, **more: str) -> Running:
+    running = box.start("fanout", box.environment(**more))
+    running.write(msgspec.json.encode(spec) + b"\n")
+    return running
+
+
+def events(running: Running) -> list[FanoutEvent]:
+    *lines, _ = running.printed().split("\n")
+    return [msgspec.json.decode(line, type=FanoutEvent) for line in lines]
+
+
+def event(running: Running, kind: str) -> FanoutEvent:
+    return wait_until(lambda: next((event for event in events(running) if event.kind == kind), None), kind)
+
+
+def test_a_local_host_needs_no_ssh_and_its_exit_is_an_event(window: FakeWindow, box: Box) -> None:
+    host = FanoutHost(window.spec(path=str(box.project)), local=True, env={environ.HOST_NAME: "node-a"})
+    running = start(box, FanoutSpec([host]))
+    link = window.link()
+    link.accept([0])
+    link.send(formed(["true"], box.project, relay=False))
+    link.answer_bye()
+    assert running.wait() == 0
+    assert [(event.kind, event.code) for event in events(running)] == [("started", None), ("exited", 0)]
+    assert events(running)[0].command == f"{box.bin}/flodl-agent run"
+
+
+def test_the_end_of_stdin_ends_every_agent_and_what_it_started(window: FakeWindow, box: Box) -> None:
+    hosts = [FanoutHost(window.spec(name, path=str(box.project)), local=True) for name in ("node-a", "node-b")]
+    running = start(box, FanoutSpec(hosts), MARK="fanout-eof-mark")
+    links = [window.link(), window.link()]
+    for link in links:
+        link.accept([0])
+        link.send(formed(SLEEP, box.project))
+        link.wait_line(0, "up")
+    running.close_stdin()
+    for link in links:
+        assert link.wait_for(RankExited).ordered
+        link.answer_bye()
+    assert running.wait() == 1
+    wait_gone("fanout-eof-mark")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_fan_out_that_is_killed_takes_its_agents_with_it(window: FakeWindow, box: Box, number: int) -> None:
+    mark = f"fanout-kill-mark-{number}-"
+    running = start(box, FanoutSpec([FanoutHost(window.spec(path=str(box.project)), local=True)]), MARK=mark)
+    link = window.link()
+    link.accept([0])
+    link.send(formed(SLEEP, box.project))
+    link.wait_line(0, "up")
+    running.process.send_signal(number)
+    link.answer_bye()
+    assert running.wait() in (1, -signal.SIGKILL)
+    wait_gone(mark)
+
+
+def test_what_the_agent_complains_of_before_it_dials_are_its_last_words(window: FakeWindow, box: Box) -> None:
+    spec = window.spec(path=str(box.root / "not here"))
+    running = start(box, FanoutSpec([FanoutHost(spec, local=True)]))
+    assert running.wait() == 1
+    exited = event(running, "exited")
+    assert exited.code == 1 and "cannot use node-a: it has no folder" in exited.text and "fix: " in exited.text
+
+
+def test_a_missing_ssh_is_named(window: FakeWindow, box: Box) -> None:
+    running = start(box, FanoutSpec([FanoutHost(window.spec("node-b"), local=False)]), PATH="/nowhere")
+    assert running.wait() == 1
+    assert "cannot run ssh: no such file or directory" in event(running, "exited").text
+
+
+class Sshd:
+    """A real sshd on a high port of loopback, with a key of its own; the box is what it offers as `~/.local`."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        root.mkdir(mode=0o700)
+        self.root = root
+        self.port = port
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True)
+        (root / "authorized").write_text((root / "user.pub").read_text())
+        known = f"[127.0.0.1]:{port} {(root / 'host.pub').read_text()}"
+        (root / "known").write_text(known)
+        config = f"""
+            ListenAddress 127.0.0.1:{port}
+            HostKey {root / "host"}
+            AuthorizedKeysFile {root / "authorized"}
+            PidFile none
+            StrictModes no
+            UsePAM no
+            PermitRootLogin yes
+            PasswordAuthentication no
+            AcceptEnv MARK
+        """
+        (root / "config").write_text(config)
+        Path("/run/sshd").mkdir(exist_ok=True)
+        self.log = (root / "log").open("wb")
+        self.process = subprocess.Popen(
+            [str(shutil.which("sshd")), "-D", "-e", "-f", root / "config"], stderr=self.log, start_new_session=True
+        )
+
+    def ready(self) -> None:
+        def answers() -> bool | None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return True
+            except ConnectionRefusedError:
+                return None
+
+        wait_until(answers, "sshd")
+
+    def road(self, *options: str, key: str = "user") -> Ssh:
+        fixed = [f"UserKnownHostsFile={self.root / 'known'}", "IdentitiesOnly=yes", "SendEnv=MARK"]
+        return Ssh("127.0.0.1", self.port, getpass.getuser(), str(self.root / key), [*options, *fixed])
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+@pytest.fixture
+def sshd(tmp_path: Path, free_port: int) -> Iterator[Sshd]:
+    if not shutil.which("sshd") or os.getuid() != 0:
+        pytest.skip("needs openssh-server, and root to start it (apt install openssh-server)")
+    made = Sshd(tmp_path / "sshd", free_port)
+    made.ready()
+    yield made
+    made.close()
+
+
+def over_ssh(box: Box, window: FakeWindow, sshd: Sshd) -> FanoutHost:
+    """The box as another host: the agent in the project's own environment."""
+    venv = box.project / ".venv"
+    venv.symlink_to(box.root)
+    spec = window.spec("node-b", path=str(box.project))
+    scale = os.environ[environ.NET_TIMEOUT_SCALE]
+    return FanoutHost(
+        spec, local=False, ssh=sshd.road(), env={environ.HOST_NAME: "node-b", environ.NET_TIMEOUT_SCALE: scale}
+    )
+
+
+def test_an_agent_over_ssh_takes_part_and_the_spec_is_on_no_command_line(
+    window: FakeWindow, box: Box, sshd: Sshd
+) -> None:
+    running = start(box, FanoutSpec([over_ssh(box, window, sshd)]))
+    link = window.link()
+    link.accept([0])
+    assert link.wait_for(Hello).host == "node-b"
+    link.send(formed(["python", "-c", f"import os; print(os.environ['{environ.HOST_NAME}'])"], box.project))
+    started = event(running, "started")
+    assert window.spec().salt_hex not in started.command and "ServerAliveInterval=10" in started.command
+    link.answer_bye()
+    assert running.wait() == 0, running.printed()
+    assert link.lines(0) == ["node-b"]
+
+
+def test_an_agent_over_ssh_ends_when_the_fan_out_does_however_that_ends(
+    window: FakeWindow, box: Box, sshd: Sshd
+) -> None:
+    running = start(box, FanoutSpec([over_ssh(box, window, sshd)]), MARK="ssh-kill-mark")
+    link = window.link()
+    link.accept([0])
+    link.send(formed(SLEEP, box.project))
+    link.wait_line(0, "up")
+    running.process.kill()
+    link.answer_bye()
+    wait_gone("ssh-kill-mark")
+
+
+def test_a_key_that_does_not_fit_shows_ssh_s_own_last_line_and_the_command(
+    window: FakeWindow, box: Box, sshd: Sshd
+) -> None:
+    host = over_ssh(box, window, sshd)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", sshd.root / "wrong"], check=True)
+    running = start(box, FanoutSpec([FanoutHost(host.agent, local=False, ssh=sshd.road(key="wrong"))]))
+    assert running.wait() == 1
+    exited = event(running, "exited")
+    assert exited.code == 255 and "Permission denied" in exited.text.splitlines()[-1]
+    assert exited.command.startswith("ssh -T -o ") and exited.command.endswith(" -- 127.0.0.1")
+
+
+def test_a_changed_host_key_is_never_accepted(window: FakeWindow, box: Box, sshd: Sshd) -> None:
+    host = over_ssh(box, window, sshd)
+    (sshd.root / "known").write_text(f"[127.0.0.1]:{sshd.port} {(sshd.root / 'user.pub').read_text()}")
+    running = start(box, FanoutSpec([FanoutHost(host.agent, local=False, ssh=sshd.road())]))
+    assert running.wait() == 1
+    assert event(running, "exited").code == 255
+    assert "Host key verification failed" in event(running, "exited").text
