@@ -1,0 +1,171 @@
+"""The window's knobs, resolved once: what ``controller.join`` says, what the situation fills in, and every refusal
+between them.
+
+The machine behind (quorum.py, window.py) only ever sees a `Knobs`; nothing else in this room reads ``controller.join``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from flodl_window import modes
+from flodl_wire import devices
+from flodl_wire.config import TOKEN, Cluster, JoinWindow, StartMode
+from flodl_wire.faults import Refused
+
+DEFAULT_QUORUM = 2  # a world of one has nothing to average with
+DEFAULT_CAP_S = 600.0
+
+Admission = Literal["salt", "token", "open"]
+CAPACITY: Literal["capacity"] = (
+    "capacity"  # as many ranks as the roster gives, known when its last "all" host has said hello
+)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What the window goes by. Ranks are counted, seconds run from the moment the window opens."""
+
+    quorum: int | Literal["capacity"]
+    target: int | Literal["capacity"] | None  # early close
+    join_s: float
+    cap_s: float
+    start: StartMode
+    admission: Admission
+    walk_ins: bool  # hosts that no roster names are admitted
+    loopback_only: bool = False  # tunnel_only: bind loopback whatever the roster says
+
+
+def capacity(cluster: Cluster) -> tuple[int, list[str]]:
+    """Ranks the roster is known to give, and the hosts that must be asked (``local_devices: all``)."""
+    known, asked = 0, []
+    for index, worker in enumerate(cluster.workers):
+        count = devices.count(devices.parse(worker.local_devices, f"workers[{index}].local_devices"))
+        if count is None:
+            asked.append(worker.host)
+        else:
+            known += count
+    return known, asked
+
+
+def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Knobs:
+    """The knobs of this run. `fanout`: we start the roster's agents ourselves; `loopback`: the port is bound to
+    loopback alone.
+
+    Raises Refused naming the key or keys.
+    """
+    join = cluster.controller.join or JoinWindow()
+    known, asked = capacity(cluster)
+    _check_alone(join)
+    cap = join.max_join_timeout
+    if cap is None:
+        cap = max(DEFAULT_CAP_S, join.join_timeout)
+    elif cap < join.join_timeout:
+        raise _refuse(
+            "max_join_timeout",
+            f"{cap:g} s is shorter than join_timeout, {join.join_timeout:g} s",
+            "make the cap the longer one",
+        )
+
+    if join.min_rank_start is None and join.discovery:
+        raise _refuse("discovery", "nobody knows how many ranks to wait for", "say so with min_rank_start")
+    if (
+        join.min_rank_start is None
+        and join.target_ranks is None
+        and not asked
+        and known < DEFAULT_QUORUM
+        and mode != modes.TORCH
+    ):
+        raise _refuse(
+            "min_rank_start",
+            f"the roster gives {known} rank, and a world of one has nothing to average with",
+            "give it two devices, e.g. local_devices: cpu:2, run the command without cluster: true, "
+            "or set min_rank_start: 2 so that another host can walk in",
+        )
+    quorum: int | Literal["capacity"] = join.min_rank_start or CAPACITY
+    if quorum == CAPACITY and not asked and known < DEFAULT_QUORUM and mode != modes.TORCH:
+        quorum = DEFAULT_QUORUM  # a bare one-host config with a target: it waits for a walk-in
+    least = known + len(asked) if quorum == CAPACITY else quorum  # an "all" host gives one rank at least
+    target: int | Literal["capacity"] | None = join.target_ranks
+    if target is None and not join.discovery and join.start != "manual" and (asked or known >= least):
+        target = CAPACITY
+    if isinstance(target, int) and target < least:
+        raise _refuse(
+            "target_ranks",
+            f"{target} is below the quorum of {least}",
+            "make it at least min_rank_start, or leave it out",
+        )
+    # Asking for more ranks than the roster gives is asking for walk-ins (seed 000: "pair it with target_ranks above
+    # the capacity").
+    asks_for_more = any(n is not None and (asked or n > known) for n in (join.min_rank_start, join.target_ranks))
+    walk_ins = join.discovery or asks_for_more
+    if join.tunnel_only and not join.discovery:
+        raise _refuse(
+            "tunnel_only", "it is about walk-ins, and discovery is off", "set discovery: true, or delete tunnel_only"
+        )
+    if join.tunnel_only and modes.is_nccl(mode):
+        raise _refuse(
+            "tunnel_only",
+            f"mode {mode} moves tensors peer to peer, past any tunnel",
+            "use a cpu mode, e.g. cpu_cadence",
+        )
+    return Knobs(
+        quorum=quorum,
+        target=target,
+        join_s=float(join.join_timeout),
+        cap_s=float(cap),
+        start=join.start,
+        admission=_admission(join, loopback=loopback, fanout=fanout, walk_ins=walk_ins),
+        walk_ins=walk_ins,
+        loopback_only=join.tunnel_only,
+    )
+
+
+def _check_alone(join: JoinWindow) -> None:
+    """What a key may hold by itself, and the pairs that contradict each other whatever the roster."""
+    if join.min_rank_start is not None and join.min_rank_start < DEFAULT_QUORUM:
+        raise _refuse(
+            "min_rank_start",
+            f"{join.min_rank_start} is too few: a world of one has nothing to average with",
+            "use 2 or more",
+        )
+    for key, value in (("join_timeout", join.join_timeout), ("max_join_timeout", join.max_join_timeout)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise _refuse(key, f"{value} is no length of time", "use seconds, more than 0")
+    if join.target_ranks is not None and join.target_ranks < DEFAULT_QUORUM:
+        raise _refuse("target_ranks", f"{join.target_ranks} is too few for a world", "use 2 or more, or leave it out")
+    if join.token is not None and not TOKEN.match(join.token):
+        raise _refuse("token", "it is not 32 lowercase hex digits", "make one with: openssl rand -hex 16")
+    if join.token is not None and join.open_admission:
+        raise _refuse("token", "open_admission: true lets everybody in without it", "delete one of the two")
+    if join.start == "manual" and join.target_ranks is not None:
+        raise _refuse(
+            "target_ranks",
+            "start: manual waits for the operator, so a target would never close the window",
+            "delete one of the two, or use start: hybrid",
+        )
+
+
+def _admission(join: JoinWindow, *, loopback: bool, fanout: bool, walk_ins: bool) -> Admission:
+    """Who must prove what. A loopback port without a token is open by construction to those who dial in by
+    themselves: reaching it is the credential. A fan-out's own agents hold the salt, so when nobody else may come
+    nobody else is let in.
+    """
+    if join.token is not None:
+        return "token"
+    if join.open_admission or (loopback and (walk_ins or not fanout)):
+        return "open"
+    if not fanout:
+        raise _refuse(
+            "token",
+            "workers dial in by themselves and nothing tells them from strangers",
+            "set token (make one with: openssl rand -hex 16) and give it to the workers, or open_admission: true "
+            "on a network you trust",
+        )
+    return "salt"
+
+
+def _refuse(key: str, why: str, fix: str) -> Refused:
+    return Refused("bad-window", f"cannot use controller.join.{key}", why, fix)

@@ -1,0 +1,413 @@
+"""The launcher: carries out what the run orders. Sockets, children, clocks, files and signals live here; decisions
+live in run.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import signal
+import socket
+from pathlib import Path
+
+import msgspec
+
+from flodl_window import fanout_child, hub_child
+from flodl_window.child import Child
+from flodl_window.door import Door, DoorLimits
+from flodl_window.events import (
+    AnswerStart,
+    Conclude,
+    EndFanout,
+    Event,
+    FanoutEnded,
+    FanoutReported,
+    HelloReceived,
+    HubEnded,
+    HubReported,
+    Interrupted,
+    KillChildren,
+    LinkClosed,
+    LinkMessage,
+    Publish,
+    Say,
+    Send,
+    ShowProgress,
+    Shut,
+    StartAsked,
+    TellHub,
+    Ticked,
+)
+from flodl_window.formation import Charter
+from flodl_window.http_door import own_names
+from flodl_window.hub_pair import HubPair
+from flodl_window.join_link import JoinLink
+from flodl_window.limits import Limits, scaled
+from flodl_window.narration import Narration
+from flodl_window.phases import Phase
+from flodl_window.port import Bound
+from flodl_window.run import Run
+from flodl_window.run_dir import RunDir
+from flodl_window.snapshot import snapshot
+from flodl_window.words import count, listed
+from flodl_wire import deadlines, exits
+from flodl_wire.channel import parse_salt
+from flodl_wire.hub_messages import FromHub, Ready
+from flodl_wire.join_messages import Beat, Hello, JoinUp, Log
+from flodl_wire.result import RunResult
+from flodl_wire.specs import FanoutEvent
+
+STILL_EVERY = 10.0  # seconds of silence before a line says what is waited for
+STATE_EVERY = 0.5  # seconds between two writes of state.json for live numbers alone
+
+
+class Launcher:
+    """One run from the open window to the exit code; `await run()` once. `commands` are the children's, replaceable
+    in tests.
+    """
+
+    def __init__(
+        self,
+        charter: Charter,
+        bound: Bound,
+        run_dir: RunDir,
+        narration: Narration,
+        limits: Limits | None = None,
+    ) -> None:
+        self.charter, self.bound, self.run_dir, self.narration = charter, bound, run_dir, narration
+        self.limits = limits or scaled()
+        self.machine: Run
+        self._links: dict[int, JoinLink] = {}
+        self._fanout: Child | None = None
+        self._hub: Child | None = None
+        self._pair: HubPair | None = None
+        self._socket_dir: Path | None = None
+        self._finished: asyncio.Event
+        self._hub_ready: asyncio.Event
+        self._code = exits.DONE
+        self._start_answer: tuple[int, dict[str, object]] = (503, {"error": "not yet"})
+        self._names = own_names(charter.controller_host)
+        self._state_due = 0.0
+        self._state_dirty = False
+        self._spoke_at = 0.0
+        self._trouble_said = False
+        self._leave_at_once = False
+
+    async def run(self) -> int:
+        """Serve the run to its end; the exit code."""
+        self._loop = asyncio.get_running_loop()
+        self._finished, self._hub_ready = asyncio.Event(), asyncio.Event()
+        _raise_file_limit()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._loop.add_signal_handler(number, self._signalled, number)
+        try:
+            await self._open()
+            ticker = asyncio.ensure_future(self._tick())
+            await self._finished.wait()
+            ticker.cancel()
+            await self._serve_terminal_state()
+            return self._code
+        finally:
+            self._close()
+
+    # opening
+
+    async def _open(self) -> None:
+        salt = parse_salt(self.charter.salt_hex, "the run's salt")
+        openly = self.charter.knobs.admission == "open"
+        self._socket_dir = hub_child.make_socket_dir(self.charter.run)
+        self._hub, pair = hub_child.start(
+            self.charter, self.run_dir.path, self._socket_dir, self._hub_said, self._hub_process_ended
+        )
+        self._pair = HubPair(pair, self._hub_message, self._hub_pair_ended)
+        self._pair.open()
+        self.machine = Run(self.charter, self.limits, self._loop.time())
+        self.door = Door(
+            self.bound.socks,
+            owner=self,
+            pages=self,
+            hub=self._pair,
+            salt_for=lambda keyed: salt if keyed or not openly else None,
+            limits=DoorLimits(deadlines.deadline(deadlines.PREFACE), deadlines.deadline(deadlines.HTTP_REQUEST)),
+            complain=self._say,
+        )
+        await self.door.open()
+        self._announce()
+        self._write_state()
+        if self.charter.fanout:
+            self._fanout = fanout_child.start(self.charter, self._fanout_event, self._say, self._fanout_ended)
+
+    def _announce(self) -> None:
+        charter = self.charter
+        knobs = charter.knobs
+        ranks, exact = self.machine.ledger.capacity()
+        if knobs.quorum != "capacity":
+            ranks, exact = knobs.quorum, True
+        hosts = [host.host for host in charter.roster]
+        whom = f"{count(ranks, 'rank')}{'' if exact else ' or more'}" + (f" on {listed(hosts)}" if hosts else "")
+        self._say(
+            f"window open on {self.bound.shown}:{self.bound.port} for {whom}; mode {charter.mode}, run {charter.run}"
+        )
+        if self.bound.note:
+            self._say(self.bound.note)
+        if knobs.admission == "open" and not self.bound.loopback:
+            self._say(
+                "WARNING: open_admission lets in ANYBODY who reaches this port; they take part and can alter your "
+                "training. Sound only on a network you trust entirely; else set controller.join.token"
+            )
+
+    # the run's events and effects
+
+    def _handle(self, event: Event) -> None:
+        now = self._loop.time()
+        for effect in self.machine.handle(event, now):
+            match effect:
+                case Send(link, message):
+                    if link in self._links:
+                        self._links[link].send(message)
+                case Shut(link, lost):
+                    if link in self._links:
+                        self._links[link].shut(lost)
+                case TellHub(message):
+                    if self._pair is not None:
+                        self._pair.tell(message)
+                case Say(text):
+                    self._say(text)
+                case ShowProgress(progress):
+                    self._spoke_at = now
+                    self.narration.progress(progress, now)
+                case Publish():
+                    self._state_dirty = True
+                case EndFanout():
+                    if self._fanout is not None:
+                        self._fanout.close_stdin()
+                case KillChildren():
+                    self._kill_children()
+                case AnswerStart(status, body):
+                    self._start_answer = (status, body)
+                case Conclude(code):
+                    self._code = code
+                    self._finished.set()
+        if self._state_dirty and (now >= self._state_due or self.machine.phase is not Phase.TRAINING):
+            self._write_state()
+
+    async def _tick(self) -> None:
+        """The machine's clock, the links' beat and the reminders that we are alive."""
+        interval = deadlines.beat()
+        parts = 4
+        turn = 0
+        while True:
+            await asyncio.sleep(interval / parts)
+            turn += 1
+            if turn % parts == 0:
+                for effect in self.machine.beats():
+                    if isinstance(effect, Send) and effect.link in self._links:
+                        self._links[effect.link].send(effect.message)
+            self._handle(Ticked())
+            self._remind()
+
+    def _remind(self) -> None:
+        """Nobody stares at silence: say what is waited for, on a terminal all the time, elsewhere now and then."""
+        machine, now = self.machine, self._loop.time()
+        if machine.phase in (Phase.WAITING, Phase.STAGING, Phase.FORMING):
+            waited = now - (machine.formed_at if machine.phase is Phase.FORMING else machine.opened)
+            self.narration.waiting(f"{machine.phase.value}: {machine.why} ({waited:.0f} s)")
+            if now - self._spoke_at >= STILL_EVERY:
+                self._say(f"still {machine.phase.value}: {machine.why} ({waited:.0f} s)")
+        elif machine.phase.terminal:
+            self.narration.waiting("")
+
+    def _say(self, text: str) -> None:
+        self._spoke_at = self._loop.time()
+        self.narration.say(text)
+
+    # links: LinkOwner
+
+    def link_hello(self, link: JoinLink, hello: Hello) -> None:
+        self._links[link.number] = link
+        self._handle(HelloReceived(link.number, hello, link.address))
+
+    def link_message(self, link: JoinLink, message: JoinUp) -> None:
+        if isinstance(message, (Beat, Log)):
+            self.machine.hear(link.number, self._loop.time())
+            if isinstance(message, Log):
+                self._log(link, message)
+        else:
+            self._handle(LinkMessage(link.number, message))
+
+    def link_closed(self, link: JoinLink, why: str) -> None:
+        self._links.pop(link.number, None)
+        self._handle(LinkClosed(link.number, why))
+
+    def _log(self, link: JoinLink, log: Log) -> None:
+        host = self.machine.host_of(link.number)
+        if host:
+            where = str(log.rank) if log.rank is not None else log.source
+            stream = "out" if log.stream == "out" and log.rank is not None else "err"
+            self.narration.output(f"{host}:{where}", stream, log.lines)
+            self.run_dir.log(f"{host}-{where}".replace("/", "_"), log.lines)
+            self._check_trouble()
+
+    # children
+
+    def _fanout_event(self, event: FanoutEvent) -> None:
+        self._handle(FanoutReported(event))
+
+    def _fanout_ended(self, how: str) -> None:
+        assert self._fanout is not None
+        self._handle(FanoutEnded(how, tuple(self._fanout.tail)))
+
+    def _hub_said(self, text: str) -> None:
+        self._say(f"[hub] {text}")
+
+    def _hub_message(self, message: FromHub) -> None:
+        if isinstance(message, Ready):
+            self.charter.hub_socket = message.socket
+            self._hub_ready.set()
+        else:
+            self._handle(HubReported(message))
+
+    def _hub_pair_ended(self, why: str) -> None:
+        """The hub is gone or speaks nonsense; its process' own end says how, and it must come soon."""
+        if self._hub is not None and self._hub.alive:
+            if why:
+                self._say(f"[hub] {why}")
+            self._loop.call_later(deadlines.beat(), self._hub.kill)
+
+    def _hub_process_ended(self, how: str) -> None:
+        assert self._hub is not None
+        self._handle(HubEnded(how, tuple(self._hub.tail)))
+
+    def _kill_children(self) -> None:
+        for child in (self._hub, self._fanout):
+            if child is not None:
+                child.kill()
+
+    # pages: what HTTP serves
+
+    def state_json(self) -> bytes | None:
+        return msgspec.json.encode(snapshot(self.machine, self._loop.time())) + b"\n"
+
+    def start(self, *, loopback: bool) -> tuple[int, dict[str, object]]:
+        self._handle(StartAsked(trusted=loopback))
+        return self._start_answer
+
+    def is_own_name(self, host: str) -> bool:
+        return host.lower() in self._names or _is_address(host)
+
+    # files
+
+    def _write_state(self) -> None:
+        now = self._loop.time()
+        self._state_due = now + STATE_EVERY
+        self._state_dirty = False
+        self.run_dir.write_state(snapshot(self.machine, now))
+        self._check_trouble()
+
+    def _check_trouble(self) -> None:
+        if self.run_dir.trouble and not self._trouble_said:
+            self._trouble_said = True
+            self._say(f"{self.run_dir.trouble}; the run goes on without it")
+
+    def _result(self) -> RunResult:
+        machine = self.machine
+        size = len(machine.world.ranks) if machine.world is not None else machine.ledger.joined
+        result = machine.result or RunResult(self.charter.run, self.charter.mode, size)
+        result.verdict = machine.phase.value
+        result.why = machine.why
+        result.degraded = machine.world is not None and machine.world.degraded
+        return result
+
+    # the end
+
+    def _signalled(self, number: int) -> None:
+        if self._leave_at_once or self.machine.phase.terminal:
+            self._say("leaving at once")
+            self._code = exits.INTERRUPTED if self.machine.exit_code == exits.INTERRUPTED else self.machine.exit_code
+            self._kill_children()
+            self._leave_at_once = True
+            self._finished.set()
+            return
+        name = signal.Signals(number).name
+        self._say(f"{name}: ending the run (once more to leave at once)")
+        self._handle(Interrupted(name))
+
+    async def _serve_terminal_state(self) -> None:
+        """Write what the run leaves, say what happened, and let a poller see it."""
+        result = self._result()
+        self.run_dir.write_result(result)
+        self._write_state()
+        self._last_words(result)
+        verdict_at = self.machine.verdict_at
+        left = (verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
+        until = self._loop.time() + max(0.0, left)
+        while not self._leave_at_once and self._loop.time() < until:
+            await asyncio.sleep(min(0.05, max(0.0, until - self._loop.time())))
+
+    def _last_words(self, result: RunResult) -> None:
+        machine = self.machine
+        self.narration.waiting("")
+        if machine.phase is Phase.FAILED and machine.cause is not None:
+            cause = machine.cause
+            where = f"{cause.host}:{cause.rank}" if cause.rank is not None else cause.host or "hub"
+            for line in cause.tail[-12:]:
+                self._say(f"  {where} | {line}")
+            self._say(f"FAILED: {machine.why}")
+            if cause.fix:
+                self._say(f"fix: {cause.fix}")
+        else:
+            self._say(f"{'DONE, DEGRADED' if result.degraded else 'done'}: {machine.why}")
+            if result.samples:
+                self._say(_figures(result))
+        self._say(f"files: {_short(self.run_dir.path)}")
+
+    def _close(self) -> None:
+        if hasattr(self, "door"):
+            self.door.close()
+        for link in list(self._links.values()):
+            link.shut(lost=True)
+        if self._pair is not None:
+            self._pair.close()
+        self._kill_children()
+        if self._socket_dir is not None:
+            hub_child.remove_socket_dir(self._socket_dir)
+        self.run_dir.close()
+        for sock in self.bound.socks:
+            sock.close()
+        self.narration.close()
+
+
+def _figures(result: RunResult) -> str:
+    parts = [f"{count(len(result.epochs), 'epoch')}, {result.samples} samples in {result.wall_s:.1f} s"]
+    parts.append(f"{result.samples_per_s:.0f} samples/s")
+    if result.balance is not None:
+        parts.append(f"balance {result.balance:.2f}")
+    evaluated = [epoch.eval for epoch in result.epochs if epoch.eval]
+    if evaluated:
+        parts += [f"{name} {value:.4g}" for name, value in evaluated[-1].items()]
+    return "; ".join(parts)
+
+
+def _short(path: Path) -> str:
+    """`path` from here when it lies below."""
+    with contextlib.suppress(ValueError):
+        return f"{path.relative_to(Path.cwd())}/"
+    return f"{path}/"
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
+def _raise_file_limit() -> None:
+    """A link, a log and their friends for each of a thousand hosts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,58 @@
+"""``flodl-window``: finds the verb and hands over to its cli_<verb> module. Imports nothing a verb does not need."""
+
+from __future__ import annotations
+
+import sys
+
+from flodl_wire.faults import guarded, usage
+
+VERBS = {
+    "launch": "start the roster's agents and run a command on every rank",
+    "serve": "the same without starting agents: they dial in by themselves",
+    "status": "what a run is doing",
+}
+
+HELP = (
+    "usage: flodl-window VERB …\n\nDecides who is in the run: one port, one window, one verdict.\n\nverbs:\n"
+    + "".join(f"  {verb:<9}{line}\n" for verb, line in VERBS.items())
+)
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    return guarded("flodl-window", lambda: dispatch(words), as_json="--json" in words[: _tail(words)])
+
+
+def _tail(words: list[str]) -> int:
+    return words.index("--") if "--" in words else len(words)
+
+
+def dispatch(words: list[str]) -> int:
+    verb, rest = (words[0], words[1:]) if words else ("", [])
+    if verb in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0
+    if verb in ("-V", "--version", "version"):
+        from importlib.metadata import version
+
+        print(f"flodl-window {version('flodl-window')}")
+        return 0
+    if verb == "status":
+        from flodl_window.cli_status import main as status
+
+        return status(rest)
+    if verb == "launch":
+        from flodl_window.cli_launch import main as launch
+
+        return launch(rest)
+    if verb == "serve":
+        from flodl_window.cli_serve import main as serve
+
+        return serve(rest)
+    if not verb:
+        raise usage("cannot do nothing", "no verb follows", f"one of {', '.join(VERBS)}; flodl-window --help says more")
+    raise usage(f"cannot do {verb!r}", "there is no such verb", f"one of {', '.join(VERBS)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

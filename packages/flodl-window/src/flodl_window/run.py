@@ -1,0 +1,482 @@
+"""The run as one pure machine: window, formation, supervision, verdict. `handle(event, now)` returns what is to be
+done.
+
+It imports no socket, clock, process or random source. `now` is any monotonic clock in seconds; a `Ticked` must come
+several times a second, because every deadline is looked at there. The verdict is spoken once; after it the machine
+only ends what still runs and then orders `Conclude`.
+"""
+
+from __future__ import annotations
+
+from flodl_window import modes
+from flodl_window.events import (
+    AnswerStart,
+    Effect,
+    Event,
+    FanoutEnded,
+    FanoutReported,
+    HelloReceived,
+    HubEnded,
+    HubReported,
+    Interrupted,
+    LinkClosed,
+    LinkMessage,
+    Publish,
+    Say,
+    Send,
+    ShowProgress,
+    Shut,
+    StartAsked,
+    TellHub,
+    Ticked,
+)
+from flodl_window.formation import Charter, form_world
+from flodl_window.lateness import overdue
+from flodl_window.ledger import Ledger
+from flodl_window.limits import Limits
+from flodl_window.phases import FIRST, Phase, Step, after
+from flodl_window.supervision import Supervision
+from flodl_window.verdict import Incident, Inquest, Surety
+from flodl_window.winding import WindingDown
+from flodl_window.window import Window
+from flodl_window.words import count, ending_of, listed, ranks_text
+from flodl_wire import exits, hub_messages, join_messages
+from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop
+from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, Reject, RelayExited
+from flodl_wire.result import RunResult
+from flodl_wire.specs import FanoutEvent
+
+CLOCK_JUMP = 5.0  # seconds between two ticks: the box was asleep or stopped, and nobody's silence can be blamed on them
+
+
+class Run:
+    """One run. `charter`: what it is (mode, command, roster, knobs); `opened`: now, when the window opens."""
+
+    def __init__(self, charter: Charter, limits: Limits, opened: float) -> None:
+        self.charter = charter
+        self.limits = limits
+        self.opened = opened
+        self.phase = FIRST
+        self.window = Window(charter, opened)
+        self.why = ""
+        self.inquest = Inquest(limits.grace)
+        self.world: Supervision | None = None
+        self.formed_at = 0.0
+        self.progress: Progress | None = None
+        self.result: RunResult | None = None
+        self.cause: Incident | None = None
+        self.verdict_at: float | None = None
+        self.exit_code = exits.DONE
+        self.heard: dict[int, float] = {}  # link → when it last said anything
+        self._links: dict[int, str] = {}  # link → host
+        self._out: list[Effect] = []
+        self.winding = WindingDown(limits, fanout_alive=charter.fanout)
+        self._commands: dict[str, str] = {}
+        self._last_tick = opened
+        self._all_gone_at: float | None = None
+        self._judge(opened)
+        self._out.clear()
+
+    # the one way in
+
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        """Take `event` in and return what is to be done about it, in order."""
+        match event:
+            case Ticked():
+                self._tick(now)
+            case HelloReceived():
+                self._hello(event, now)
+            case LinkMessage():
+                self._link_message(event, now)
+            case LinkClosed():
+                self._link_closed(event, now)
+            case FanoutReported():
+                self._fanout_event(event.event, now)
+            case FanoutEnded():
+                self._fanout_ended(event, now)
+            case HubReported():
+                self._hub_message(event.message, now)
+            case HubEnded():
+                self._hub_ended(event, now)
+            case StartAsked():
+                self._start_asked(event, now)
+            case Interrupted():
+                self._interrupted(event, now)
+        self._settle(now)
+        out, self._out = self._out, []
+        return out
+
+    # the window
+
+    def _hello(self, event: HelloReceived, now: float) -> None:
+        answer, entry = self.window.admit(event, self.phase, now)
+        self._out.append(Send(event.link, answer))
+        if entry is None:
+            self._out.append(Shut(event.link))
+            self._say(f"{answer.what}: {answer.why} (from {event.address})" if isinstance(answer, Reject) else "")
+        else:
+            self._links[event.link] = entry.host
+            self.heard[event.link] = now
+            self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks()[entry.host])} ({entry.hardware})")
+            self._judge(now)
+        self._publish()
+
+    def _judge(self, now: float) -> None:
+        """Let the window decide (reference §2.6)."""
+        if not self.phase.window_open or self.inquest.open:
+            return
+        judged = self.window.judge(self.phase, now)
+        if judged.step is Step.FORMED and self.ledger.joined < 2 and self.charter.mode != modes.TORCH:
+            # an "all" host turned out to have one device
+            fix = "give it two devices, e.g. local_devices: cpu:2, or run the command without cluster: true"
+            lone = Incident(now, Surety.CAUSE, "a world of one has nothing to average with", why=judged.why, fix=fix)
+            self._fail(Step.LOST, lone, now)
+        elif judged.step is Step.FORMED:
+            self._form(judged.why, now)
+        elif judged.step is Step.CAP_REACHED:
+            failure = Incident(now, Surety.CAUSE, "the world did not form", why=judged.why, fix=judged.fix)
+            self._fail(Step.CAP_REACHED, failure, now)
+        elif judged.step is not None:
+            self._move(judged.step, judged.why)
+            self._say(judged.why)
+        else:
+            self.why = judged.why
+
+    def _form(self, why: str, now: float) -> None:
+        places, letters = form_world(self.charter, self.ledger)
+        self.formed_at = now
+        links = {entry.host: entry.link for entry in self.ledger.members.values()}
+        self.world = Supervision.of(self.charter.mode, self.inquest, places, links)
+        self._move(Step.FORMED, why)
+        world = f"{count(len(places), 'rank')} on {count(len(letters), 'host')}"
+        self._say(f"world formed: {world}, mode {self.charter.mode}")
+        self._out.append(TellHub(Form(places)))
+        self._out += [Send(links[host], letter) for host, letter in letters.items()]
+        self.why = f"{why}; " + (
+            "starting the ranks" if self.charter.mode == modes.TORCH else "waiting for relays and ranks"
+        )
+
+    def _start_asked(self, event: StartAsked, now: float) -> None:
+        status, body = self.window.fire(self.phase, event.trusted)
+        if status == 200:
+            self._judge(now)
+            self._publish()
+        self._out.append(AnswerStart(status, body))
+
+    def _strike(self, host: str, why: str, now: float) -> None:
+        """A member is out again before the world formed."""
+        self.ledger.strike(host)
+        self._say(f"{host} is out again: {why}")
+        self._judge(now)
+
+    # links
+
+    def _link_message(self, event: LinkMessage, now: float) -> None:
+        host = self._links.get(event.link)
+        if host is None:
+            return
+        self.heard[event.link] = now
+        message, world = event.message, self.world
+        if isinstance(message, Bye):
+            self._out.append(Shut(event.link))
+            if world is not None:
+                world.said_bye(host, message.reason, now)
+                self._publish()
+            return
+        if isinstance(message, join_messages.Step):
+            self._say(f"{host}: {message.text}" if host not in message.text else message.text)
+            if world is not None and message.rank in world.ranks:
+                world.ranks[message.rank].started = True
+                self._torch_began(now)
+            return
+        if world is None:
+            if isinstance(message, HostFault):
+                what = message.what if host in message.what else f"host {host}: {message.what}"
+                self._lose_early(what, host, now, message.why, message.fix)
+            return
+        if isinstance(message, RankExited):
+            world.rank_exited(message, now)
+        elif isinstance(message, RelayExited):
+            world.relay_exited(host, message, now)
+        elif isinstance(message, HostFault):
+            world.host_fault(host, message, now)
+        else:
+            return
+        self._publish()
+
+    def _link_closed(self, event: LinkClosed, now: float) -> None:
+        host = self._links.pop(event.link, None)
+        self.heard.pop(event.link, None)
+        if host is None:
+            return
+        if self.world is not None:
+            self.world.link_closed(host, event.why, now)
+        elif self.phase.window_open:
+            self._strike(host, "it left before the world formed", now)
+        self._publish()
+
+    # the fan-out
+
+    def _fanout_event(self, event: FanoutEvent, now: float) -> None:
+        if event.kind == "started":
+            self._commands[event.host] = event.command
+        elif event.kind == "line":
+            self._say(f"[{event.host}] {event.text}")
+        elif event.kind == "exited":
+            how = ending_of(event.code if event.code is not None else 1)
+            words = [line for line in event.text.splitlines() if line.strip()]
+            if self.world is not None:
+                self.world.agent_ended(event.host, how, words, now)
+            elif not self.phase.terminal:
+                self._agent_gone_early(event, how, words, now)
+
+    def _agent_gone_early(self, event: FanoutEvent, how: str, words: list[str], now: float) -> None:
+        """An agent we started has ended before there was a world, be it with 0: nobody will come in its place."""
+        refused = self.window.refusals.get(event.host)
+        if refused is not None and event.host not in self.ledger.members:
+            self._lose_early(refused.what, event.host, now, refused.why, refused.fix)
+            return
+        command = event.command or self._commands.get(event.host, "")
+        last = words[-1] if words else "it said nothing"
+        fix = f"the command was: {command}" if command else ""
+        self._lose_early(
+            f"host {event.host} could not join", event.host, now, f"its agent ended ({how}): {last}", fix, words
+        )
+
+    def _lose_early(
+        self, what: str, host: str, now: float, why: str = "", fix: str = "", tail: list[str] | None = None
+    ) -> None:
+        self.inquest.add(Incident(now, Surety.CAUSE, what, host, None, why, fix, tail or []))
+
+    def _fanout_ended(self, event: FanoutEnded, now: float) -> None:
+        self.winding.fanout_alive = False
+        if self.phase.terminal or (self.world is not None and (self.world.finished or self.world.all_hosts_ended)):
+            return
+        # A fan-out that ends by itself has lost its last agent; those links' own ends are on the way.
+        surety = Surety.DOUBTFUL if event.how == "exit 0" else Surety.CAUSE
+        why = f"flodl-agent fanout {event.how}"
+        self.inquest.add(Incident(now, surety, "fan-out lost", why=why, tail=list(event.tail)))
+
+    # the coordinator
+
+    def _hub_message(self, message: hub_messages.FromHub, now: float) -> None:
+        world = self.world
+        if isinstance(message, hub_messages.Notice):
+            self._say(message.text)
+        if world is None:
+            if isinstance(message, HubFailed):
+                self._lose_early(message.what, "", now, message.why, message.fix)
+            return
+        if isinstance(message, hub_messages.RelayIn):
+            if message.host in world.hosts:
+                world.hosts[message.host].relay_in = True
+                self._loading()
+        elif isinstance(message, hub_messages.RankIn):
+            life = world.ranks.get(message.rank)
+            if life is not None and life.status == "starting":
+                life.status = "ready"
+                ready, size = world.ready_count(), len(world.ranks)
+                self._say(f"ranks loading: {ready} of {size} ready" + (" …" if ready < size else ""))
+                self._loading()
+                world.check_early_leave(now)
+        elif isinstance(message, hub_messages.TrainingBegan):
+            self._began(message.text, now)
+        elif isinstance(message, Progress):
+            self._progress(message)
+        elif isinstance(message, hub_messages.EpochDone):
+            self._say(message.text)
+        elif isinstance(message, Finished):
+            world.finished = True
+            self.result = message.result
+            self.why = "training is finished; the ranks are leaving"
+            self._publish()
+        elif isinstance(message, HubFailed):
+            self.result = message.result or self.result
+            world.hub_says_failed(message, now)
+
+    def _loading(self) -> None:
+        assert self.world is not None
+        if self.phase is Phase.FORMING:
+            relays = self.world.missing_relays()
+            ready, size = self.world.ready_count(), len(self.world.ranks)
+            self.why = f"{ready} of {size} ranks ready" + (f"; relay of {listed(relays)} not in yet" if relays else "")
+            self._publish()
+
+    def _began(self, text: str, now: float) -> None:
+        assert self.world is not None
+        if self.phase is not Phase.FORMING:
+            return
+        self.world.began = True
+        for life in self.world.ranks.values():
+            if not life.ended:
+                life.status = "training"
+        self._move(Step.BEGAN, text)
+        self._say(text)
+
+    def _torch_began(self, now: float) -> None:
+        """Mode torch has no coordinator that would say so: it begins when the last rank's process runs."""
+        world = self.world
+        if (
+            self.charter.mode == modes.TORCH
+            and world is not None
+            and all(rank.started or rank.ended for rank in world.ranks.values())
+        ):
+            self._began(f"{count(len(world.ranks), 'rank')} running under torch.distributed", now)
+
+    def _progress(self, progress: Progress) -> None:
+        assert self.world is not None
+        self.progress = progress
+        for figures in progress.ranks:
+            life = self.world.ranks.get(figures.rank)
+            if life is not None and life.status in ("training", "stalled"):
+                life.status = "stalled" if figures.stalled else "training"
+        self._out += [ShowProgress(progress), Publish()]
+
+    def _hub_ended(self, event: HubEnded, now: float) -> None:
+        self.winding.hub_alive = False
+        if self.world is not None:
+            self.world.hub_ended(event.how, list(event.tail), now)
+        elif not self.phase.terminal:
+            last = event.tail[-1] if event.tail else "it said nothing"
+            self._lose_early(
+                "coordinator lost before the world formed",
+                "",
+                now,
+                f"flodl-planes hub {event.how}: {last}",
+                "",
+                list(event.tail),
+            )
+
+    # time, the operator, the end
+
+    def _interrupted(self, event: Interrupted, now: float) -> None:
+        if not self.phase.terminal:
+            self._fail(
+                Step.STOPPED, Incident(now, Surety.CAUSE, f"interrupted by {event.signal}"), now, exits.INTERRUPTED
+            )
+
+    def _tick(self, now: float) -> None:
+        if now - self._last_tick > CLOCK_JUMP:
+            self.heard = dict.fromkeys(self.heard, now)
+        self._last_tick = now
+        for link, last in list(self.heard.items()):
+            if now - last >= self.limits.silence:
+                self._silent(link, now)
+        self._judge(now)
+        world = self.world
+        if world is not None and self.phase is Phase.FORMING:
+            late = overdue(world, self.limits, now - self.formed_at, now)
+            if late is not None and not self.inquest.open:
+                self.inquest.add(late)
+        if world is not None and not self.phase.terminal and world.all_hosts_ended:
+            self._check_end(world, now)
+
+    def _silent(self, link: int, now: float) -> None:
+        host = self._links.pop(link, None)
+        self.heard.pop(link, None)
+        self._out.append(Shut(link, lost=True))
+        if host is None:
+            return
+        if self.world is not None:
+            self.world.silent(host, self.limits.silence, now)
+        elif self.phase.window_open:
+            self._strike(host, f"no sign of life for {self.limits.silence:g} s", now)
+        self._publish()
+
+    def _check_end(self, world: Supervision, now: float) -> None:
+        """Every host has ended. Is anything still owed?"""
+        if self.inquest.open:
+            return
+        if self._all_gone_at is None:
+            self._all_gone_at = now
+        if world.finished:
+            self._done("training finished, every host has left" + (self._degraded_words(world)), now)
+        elif world.all_ranks_done and (self.charter.mode == modes.TORCH or not world.began):
+            text = "every rank exited 0" + ("" if self.charter.mode == modes.TORCH else " without averaging anything")
+            self._done(text, now)
+        elif now - self._all_gone_at >= self.limits.last_word:
+            if world.losses:
+                self.inquest.add(world.losses[0].incident)
+            else:
+                self.inquest.add(
+                    Incident(now, Surety.CAUSE, "every host has left and the coordinator has not reported an end")
+                )
+
+    @staticmethod
+    def _degraded_words(world: Supervision) -> str:
+        lost = [rank for loss in world.losses for rank in loss.ranks]
+        return f"; degraded: {ranks_text(lost)} lost on the way" if lost else ""
+
+    def _settle(self, now: float) -> None:
+        if not self.phase.terminal:
+            incident = self.inquest.settled(now)
+            if incident is not None:
+                self._fail(Step.LOST, incident, now)
+        if self.world is not None:
+            self._flush_world()
+        if self.verdict_at is not None:
+            self._out += self.winding.go_on(now - self.verdict_at, list(self._links), self.exit_code)
+
+    def _flush_world(self) -> None:
+        assert self.world is not None
+        for effect in self.world.out:
+            if isinstance(effect, Say):
+                self._say(effect.text)
+            else:
+                self._out.append(effect)
+        self.world.out.clear()
+
+    def _done(self, why: str, now: float) -> None:
+        self.verdict_at = now
+        self._move(Step.ENDED, why)
+        self._end_world()
+        self._out.append(TellHub(Stop("done")))
+        self._out += self.winding.end_fanout()
+
+    def _fail(self, step: Step, incident: Incident, now: float, code: int = exits.NOT_DONE) -> None:
+        self.verdict_at = now
+        self.cause = incident
+        self.exit_code = code
+        cause = incident.cause()
+        self._move(step, cause.what)
+        self._end_world()
+        self._say(f"run failed: {cause.what}")
+        self._out += [Send(link, Abort(cause.what, self.limits.kill_grace)) for link in self._links]
+        self._out.append(TellHub(Stop(cause.what)))
+        if self.world is None:
+            self._out += self.winding.end_fanout()
+
+    def _end_world(self) -> None:
+        if self.world is not None:
+            self._flush_world()
+            self.world.ending = True
+
+    # what the shell may ask
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.window.ledger
+
+    def beats(self) -> list[Effect]:
+        """A beat for every link; the shell asks once per beat."""
+        return [Send(link, Beat()) for link in self._links]
+
+    def hear(self, link: int, now: float) -> None:
+        """Bytes of `link` have arrived that are no event (a beat, log lines)."""
+        if link in self.heard:
+            self.heard[link] = now
+
+    def host_of(self, link: int) -> str:
+        return self._links.get(link, "")
+
+    def _move(self, step: Step, why: str) -> None:
+        self.phase = after(self.phase, step)
+        self.why = why
+        self._publish()
+
+    def _say(self, text: str) -> None:
+        self._out.append(Say(text))
+
+    def _publish(self) -> None:
+        if not self._out or not isinstance(self._out[-1], Publish):
+            self._out.append(Publish())

@@ -1,0 +1,96 @@
+"""runs/<id>/: what a run leaves behind, written so that a reader never sees half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from flodl_wire import environ
+from flodl_wire.faults import Broken
+from flodl_wire.result import RunResult
+from flodl_wire.state import State
+
+LEAST_FREE = 16 * 1024 * 1024  # bytes: a disk with less is as good as full for logs and a checkpoint
+
+
+def new_id() -> str:
+    """ "20261129-221500-3f2a": sorts by time, unique enough for two starts in one second."""
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+class RunDir:
+    """The folder of one run. `trouble` is the first thing that could not be written ("" while all is well)."""
+
+    def __init__(self, run: str, path: Path) -> None:
+        self.run = run
+        self.path = path
+        self.trouble = ""
+        self._logs: dict[str, TextIO] = {}
+
+    @classmethod
+    def create(cls, run: str, under: Path | None = None) -> RunDir:
+        """Make runs/<run> and point runs/latest at it. Raises Broken with a sentence when it cannot be written."""
+        root = (under or Path(os.environ.get(environ.RUN_DIR) or ".")).absolute() / "runs"
+        made = cls(run, root / run)
+        try:
+            (made.path / "log").mkdir(parents=True)
+            free = os.statvfs(made.path)
+            if free.f_bavail * free.f_frsize < LEAST_FREE:
+                raise OSError(f"only {free.f_bavail * free.f_frsize >> 20} MB are free there")
+            made._point_latest(root)
+        except OSError as err:
+            raise Broken(
+                "no-run-dir",
+                f"cannot write the run's folder {made.path}",
+                err.strerror or str(err),
+                f"make room or rights there, or set {environ.RUN_DIR} to another folder",
+            ) from None
+        return made
+
+    def _point_latest(self, root: Path) -> None:
+        new = root / f".latest-{self.run}"
+        new.symlink_to(self.run)
+        new.replace(root / "latest")
+
+    def write_state(self, state: State) -> None:
+        self._replace("state.json", msgspec.json.encode(state))
+
+    def write_result(self, result: RunResult) -> None:
+        self._replace("result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
+
+    def log(self, name: str, lines: list[str]) -> None:
+        """Append whole lines to log/<name>.log as they came, escapes and all."""
+        try:
+            file = self._logs.get(name)
+            if file is None:
+                path = self.path / "log" / f"{name}.log"
+                file = path.open("a", encoding="utf-8", errors="replace", newline="\n")
+                self._logs[name] = file
+            file.write("".join(f"{line}\n" for line in lines))
+            file.flush()
+        except OSError as err:
+            self._note(f"log/{name}.log", err)
+
+    def close(self) -> None:
+        for file in self._logs.values():
+            with contextlib.suppress(OSError):
+                file.close()
+        self._logs.clear()
+
+    def _replace(self, name: str, body: bytes) -> None:
+        new = self.path / f".{name}.new"
+        try:
+            new.write_bytes(body + b"\n")
+            new.replace(self.path / name)
+        except OSError as err:
+            self._note(name, err)
+
+    def _note(self, name: str, err: OSError) -> None:
+        if not self.trouble:
+            self.trouble = f"cannot write {self.path / name}: {err.strerror or err}"

@@ -1,0 +1,141 @@
+"""From what fdl (or a file) hands us to a charter: everything that can be refused is refused here, before anything
+starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flodl_window import knobs, modes, roster
+from flodl_window.formation import Charter
+from flodl_window.ledger import Cohort
+from flodl_wire import blob, deadlines, environ
+from flodl_wire.config import Cluster, JoinWindow, check_cluster, parse_cluster
+from flodl_wire.faults import Refused
+from flodl_wire.specs import LaunchConfig
+
+
+@dataclass
+class Settings:
+    """What the launcher was asked to do. `notes` are lines worth saying at the start."""
+
+    cluster: Cluster
+    mode: str
+    argv: list[str]
+    fanout: bool
+    manifest_hash: str
+    roster: list[roster.RosterHost]
+    notes: list[str]
+
+    @property
+    def all_local(self) -> bool:
+        """True when nobody comes from another box: the roster is here and walk-ins come through tunnels, if at all."""
+        join = self.cluster.controller.join or JoinWindow()
+        return join.tunnel_only or (
+            bool(self.roster) and all(host.local for host in self.roster) and not join.discovery
+        )
+
+
+def read_config(file: str | None) -> LaunchConfig:
+    """The config from ``--config FILE`` or ``-``, else from the environment. Raises Refused."""
+    if file is not None:
+        return _from_file(file)
+    text = os.environ.get(environ.CONFIG_JSON)
+    if text:
+        config = blob.decode(text, LaunchConfig, environ.CONFIG_JSON)
+        if config.cluster is not None:
+            check_cluster(config.cluster)
+        return config
+    text = os.environ.get(environ.FULL_CLUSTER_JSON)
+    if text:
+        cluster = blob.decode(text, Cluster, environ.FULL_CLUSTER_JSON)
+        check_cluster(cluster)
+        return LaunchConfig(cluster)
+    raise Refused(
+        "no-config",
+        "cannot open a window",
+        "nobody said for which cluster",
+        "run it through fdl, or pass --config FILE.json (fdl config show --json prints one)",
+    )
+
+
+def _from_file(file: str) -> LaunchConfig:
+    what = "cannot read --config -" if file == "-" else f"cannot read --config {file}"
+    try:
+        data: Any = json.loads(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
+    except OSError as err:
+        raise Refused("no-config", what, err.strerror or str(err)) from None
+    except ValueError as err:
+        raise Refused(
+            "bad-config", what, f"it is no JSON: {err}", "fdl config show --json prints what belongs there"
+        ) from None
+    if not isinstance(data, dict) or not isinstance(data.get("cluster"), dict):
+        raise Refused(
+            "bad-config", what, "it holds no cluster block", "fdl config show --json prints what belongs there"
+        )
+    mode, manifest = data.get("mode"), data.get("manifest")
+    for key, value in (("mode", mode), ("manifest", manifest)):
+        if value is not None and not isinstance(value, str):
+            raise Refused("bad-config", f"cannot use {key} in {file}", "it is not text")
+    return LaunchConfig(parse_cluster(data["cluster"]), mode, manifest)
+
+
+def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: bool) -> Settings:
+    """Check everything that needs no port. Raises Refused."""
+    deadlines.scale()
+    cluster = config.cluster
+    if cluster is None:
+        raise Refused(
+            "no-cluster", "cannot open a window", "the config has no cluster block", "add cluster: to fdl.yml"
+        )
+    hosts = roster.read_roster(cluster, roster.this_host())
+    for index, worker in enumerate(cluster.workers):
+        for key, value in (("tunnel", worker.tunnel), ("docker", worker.docker)):
+            if value:
+                raise Refused(
+                    "not-yet",
+                    f"cannot use cluster.workers[{index}].{key}",
+                    "it is not available in this version",
+                    "delete the key",
+                )
+    chosen, note = modes.choose(mode or os.environ.get(environ.MODE) or config.mode, cluster)
+    notes = [note] if note else []
+    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), hosts, notes)
+
+
+def _hash(manifest: str | None) -> str:
+    """sha256 of the project's fdl.yml; "" when there is none to compare."""
+    try:
+        return hashlib.sha256(Path(manifest).read_bytes()).hexdigest() if manifest else ""
+    except OSError:
+        return ""
+
+
+def charter(settings: Settings, run: str, port: int, loopback: bool) -> Charter:
+    """The run's charter once the port is bound. Raises Refused for knobs that contradict each other."""
+    cluster = settings.cluster
+    join = cluster.controller.join or JoinWindow()
+    resolved = knobs.resolve(cluster, settings.mode, fanout=settings.fanout, loopback=loopback)
+    cohort = Cohort(nccl=modes.is_nccl(settings.mode), mode=settings.mode, manifest_hash=settings.manifest_hash)
+    return Charter(
+        run=run,
+        mode=settings.mode,
+        argv=settings.argv,
+        roster=settings.roster,
+        knobs=resolved,
+        salt_hex=join.token or secrets.token_hex(16),
+        instance=secrets.token_hex(16),
+        controller_host=cluster.controller.host,
+        controller_port=port,
+        cohort=cohort,
+        env=dict(cluster.env),
+        gpu_ram_share=cluster.gpu_ram_share,
+        fanout=settings.fanout and bool(settings.roster),
+    )
