@@ -1,13 +1,16 @@
-"""What the integration tests start from: projects that leave nothing behind."""
+"""What the integration tests start from: projects and clusters that leave nothing behind."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.cluster import Cluster, three
 from integration.project import Project
+from tools.lab import Lab, missing
 
 Make = Callable[..., Project]
 
@@ -24,3 +27,18 @@ def project(tmp_path: Path, free_port: int) -> Iterator[Make]:
     yield make
     for each in made:
         each.end()
+
+
+@pytest.fixture(scope="session")
+def lab_possible() -> None:
+    """Skips where no lab can be made. Under CI that is a failure: there the several hosts are the point."""
+    if (why := missing()) and not os.environ.get("CI"):
+        pytest.skip(f"several hosts on one machine: {why}")
+
+
+@pytest.fixture
+def cluster(lab_possible: None) -> Iterator[Cluster]:
+    with Lab(three()) as lab:
+        hosts = Cluster(lab)
+        yield hosts
+        hosts.end()
