@@ -173,8 +173,7 @@ class Channel:
         self._queue += buffers
 
     def data_to_send(self) -> bytes:
-        """Everything that is to be written now, in one piece. Also to be written after a Fault: it may be the refusal.
-        """
+        """All that is to be written now, in one piece. To be written after a Fault too: it may be the refusal."""
         out = bytearray(self._out)
         self._out = b""
         if self.established and self._queue:
@@ -227,8 +226,7 @@ class Channel:
         return self._view[self._end :]
 
     def buffer_updated(self, count: int) -> list[Frame]:
-        """`count` bytes have been received into `get_buffer()`: the frames they complete. Raises like `receive_data`.
-        """
+        """`count` bytes have come into `get_buffer()`: the frames they complete. Raises like `receive_data`."""
         if self._fault:
             raise self._fault
         filled = count == len(self._view) - self._end
@@ -247,8 +245,7 @@ class Channel:
         return done
 
     def receive_eof(self) -> None:
-        """The other side has closed (or reset) the connection. Returns when that is clean; else raises what it means.
-        """
+        """The other side closed (or reset) the connection. Returns when that is clean, else raises what it means."""
         if self._fault:
             raise self._fault
         if not self.established:

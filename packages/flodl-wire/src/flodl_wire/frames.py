@@ -1,4 +1,4 @@
-"""Frames: the plaintext of every channel between processes (docs/protocol.md, W-20 to W-27). Sans-IO, nothing but the
+"""Frames: the plaintext of every channel between processes (docs/protocol.md, W-20 to W-26). Sans-IO, nothing but the
 stdlib.
 
     u32 LE body length | u8 kind | body
@@ -50,8 +50,7 @@ class ChunkHead(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A whole frame. `body` of a chunk is the tensor bytes alone, in the buffer that `place` gave or in one of its own.
-    """
+    """A whole frame. `body` of a chunk is the tensor bytes alone, in what `place` gave or a buffer of its own."""
 
     kind: int
     body: Buffer

@@ -145,8 +145,7 @@ class Handshake:
         return public + self._seal(payload)
 
     def read(self, message: Buffer) -> bytes:
-        """The payload of the other side's message. Raises Broken when it is malformed, InvalidTag when the keys differ.
-        """
+        """The payload of the other side's message. Raises Broken when malformed, InvalidTag when the keys differ."""
         first = self._first_of(writing=False)
         if len(message) < 32:
             raise Broken("bad-handshake", "cannot open the channel", f"the handshake message has {len(message)} bytes")

@@ -28,8 +28,7 @@ class TensorSpec(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Section(msgspec.Struct, array_like=True, frozen=True):
-    """A run of equal dtype in the flat buffer. `op`: mean (weighted, float dtypes) or take (bytes of the leading rank).
-    """
+    """A run of equal dtype in the flat buffer. `op`: mean (weighted, floats) or take (the leading rank's bytes)."""
 
     dtype: str
     elements: int
@@ -105,8 +104,7 @@ class Leaving(msgspec.Struct, tag="leaving", omit_defaults=True):
 
 
 class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
-    """Your next window: positions of the epoch's permutation, as [start, count] spans, in batches of the agreed size.
-    """
+    """Your next window: [start, count] spans of positions of the epoch's permutation, in batches as agreed."""
 
     window: int
     epoch: int
@@ -209,8 +207,7 @@ class RankLost(msgspec.Struct, tag="rank_lost", omit_defaults=True):
 
 
 class Kept(msgspec.Struct, tag="kept"):
-    """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or has been sent in chunk frames.
-    """
+    """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or was sent in chunks."""
 
     round: int
     attempt: int

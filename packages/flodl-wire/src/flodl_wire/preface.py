@@ -39,8 +39,7 @@ class Preface(NamedTuple):
 
 
 def is_start(data: bytes | bytearray | memoryview) -> bool:
-    """True while `data` (one byte or more) may still become a preface: for dropping a stranger at the first wrong byte.
-    """
+    """True while `data` (one byte or more) may still become a preface; a stranger goes at its first wrong byte."""
     return bytes(data[:4]) == MAGIC[: min(4, len(data))]
 
 

@@ -27,8 +27,7 @@ class EpochResult(msgspec.Struct):
 
 
 class RunResult(msgspec.Struct):
-    """balance = (samples / wall_s) / Σ_r (samples_r / busy_s_r); wall_s runs from the first batch to the last average.
-    """
+    """balance = (samples / wall_s) / Σ_r (samples_r / busy_s_r); wall_s: first batch to last average."""
 
     run: str
     mode: str

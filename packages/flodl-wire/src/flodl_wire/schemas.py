@@ -1,5 +1,4 @@
-"""The documents and links whose shape is a contract, by name: ``python -m flodl_wire schema NAME`` prints JSON Schema.
-"""
+"""The documents and links whose shape is a contract, by name, for ``python -m flodl_wire schema NAME``."""
 
 from __future__ import annotations
 
