@@ -1,0 +1,115 @@
+"""`.fdl-run.yml`, the manifest at the root of a published tree: read and checked (seed 001).
+
+Its presence is the commit point of a publish; a worker learns from it what to build, what to run, and which run it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flodl_wire.faults import Refused, Transient
+
+NAME = ".fdl-run.yml"
+MAX_BYTES = 1 << 20
+RUN_ID = re.compile(r"[0-9a-f]{32}\Z")
+KEYS = ("cwd", "build", "bin", "args", "origin", "toolchain", "rustc", "published_epoch", "run", "built")
+
+
+@dataclass(frozen=True)
+class RunManifest:
+    """What a published run is. `cwd` and `bin` are relative: to the tree's root, and to `cwd`."""
+
+    bin: str
+    run: str  # 32 hex; every publish makes a new one, and one world holds one
+    published_epoch: int  # unix seconds
+    cwd: str = ""
+    build: str = ""
+    args: list[str] = field(default_factory=list)
+    origin: str = ""
+    toolchain: str = ""  # advisory: of the controller; the seeds' `rustc` is read as this
+    built: bool = True  # false: --no-build, nothing has built this tree
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def path_in(place: Path) -> Path:
+    """`place` itself when it is a file, else the manifest in the folder `place` or in its `tree/` (a served folder)."""
+    if place.is_dir():
+        served = place / "tree" / NAME
+        return served if served.exists() and not (place / NAME).exists() else place / NAME
+    return place
+
+
+def read(path: Path) -> RunManifest:
+    """The manifest in the file `path`.
+
+    Raises Transient when there is none (not published yet, or being published), Refused when it is no manifest.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        why = "there is no such file: the run is not published, or a publish is under way or failed its gate"
+        raise Transient(
+            "no-manifest", f"cannot read {path}", why, "publish the run, or wait for the publish to end"
+        ) from None
+    except OSError as err:
+        raise Refused("unreadable", f"cannot read {path}", err.strerror or str(err)) from None
+    try:
+        document = yaml.safe_load(data.decode("utf-8")) if len(data) <= MAX_BYTES else "too large"
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as err:
+        raise Refused("bad-manifest", f"cannot read {path}", f"it is no YAML: {str(err).splitlines()[0]}") from None
+    return parse(document, str(path))
+
+
+def parse(document: object, source: str) -> RunManifest:
+    """A manifest from plain data. Raises Refused naming the first key that is wrong."""
+    if not isinstance(document, dict):
+        raise Refused("bad-manifest", f"cannot use {source}", "it is no block of keys", "publish the run again")
+
+    def refuse(key: object, why: str) -> Refused:
+        return Refused(
+            "bad-manifest", f"cannot use {source}: {key}", why, "do not edit it by hand; publish the run again"
+        )
+
+    for key in document:
+        if key not in KEYS:
+            raise refuse(key, "there is no such key; it was written by a newer flodl-publish, or by hand")
+
+    def text(key: str, default: str | None = None) -> str:
+        value = document.get(key, default)
+        if not isinstance(value, str) or "\0" in value:
+            raise refuse(key, "it is missing" if value is None else "it must be text")
+        return value
+
+    def inside(key: str, default: str | None = None) -> str:
+        value = text(key, default)
+        if value.startswith(("/", "~")) or ".." in Path(value).parts:
+            raise refuse(key, f"{value!r} leads out of the published tree")
+        return value
+
+    args = document.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
+        raise refuse("args", "it must be a list of texts")
+    epoch = document.get("published_epoch")
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 40:
+        raise refuse("published_epoch", "it must be the unix second of the publish")
+    run = text("run")
+    if not RUN_ID.match(run):
+        raise refuse("run", "it must be 32 hex digits")
+    built = document.get("built", True)
+    if not isinstance(built, bool):
+        raise refuse("built", "it must be true or false")
+    binary = inside("bin")
+    if not binary.strip():
+        raise refuse("bin", "it is blank")
+    toolchain = text("toolchain", "") or text("rustc", "")
+    return RunManifest(
+        binary, run, epoch, inside("cwd", ""), text("build", ""), args, text("origin", ""), toolchain, built
+    )
