@@ -239,11 +239,13 @@ def test_a_stranger_gets_little_memory_until_it_is_trusted() -> None:
         acceptor.receive_data(wire(dialler, MESSAGE, bytes(65_537)))
 
 
-def test_an_admitted_dialler_may_send_long_messages() -> None:
-    dialler, acceptor = Initiator(preface.JOIN, SALT), Responder(lambda keyed: SALT)
+@pytest.mark.parametrize("salt", [SALT, None])
+def test_a_dialler_that_proved_the_salt_or_was_admitted_may_send_long_messages(salt: bytes | None) -> None:
+    dialler, acceptor = Initiator(preface.JOIN, salt), Responder(lambda keyed: salt)
     acceptor.receive_data(dialler.data_to_send())
     dialler.receive_data(acceptor.data_to_send())
-    acceptor.max_message = frames.LIMITS[MESSAGE]
+    if salt is None:
+        acceptor.max_message = frames.LIMITS[MESSAGE]
     assert acceptor.max_message == 16 * frames.MIB
     body = os.urandom(16 * frames.MIB)
     assert plain(acceptor.receive_data(wire(dialler, MESSAGE, body))) == [(MESSAGE, body)]

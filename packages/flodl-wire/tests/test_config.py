@@ -193,31 +193,43 @@ REFUSALS: list[tuple[Change, str, str]] = [
     (
         at("controller", "port", value="1337"),
         "cannot use cluster.controller.port: it must be a whole number, and it is '1337'",
-        "",
+        "write a whole number, without quotes",
     ),
-    (at("controller", value=[]), "cannot use cluster.controller: it must be a block of keys, and it is a list", ""),
-    (at("workers", value=5), "cannot use cluster.workers: it must be a list, and it is 5", ""),
-    (at("workers", value=None), "cannot use cluster.workers: it must be a list, and it is empty", ""),
+    (
+        at("controller", value=[]),
+        "cannot use cluster.controller: it must be a block of keys, and it is a list",
+        "write its keys below it, indented, as name: value",
+    ),
+    (
+        at("workers", value=5),
+        "cannot use cluster.workers: it must be a list, and it is 5",
+        "write a list: [a, b], or one item a line after a dash",
+    ),
+    (
+        at("workers", value=None),
+        "cannot use cluster.workers: it must be a list, and it is empty",
+        "write a list: [a, b], or one item a line after a dash",
+    ),
     (
         at("workers", 0, value="node-a"),
         "cannot use cluster.workers[0]: it must be a block of keys, and it is 'node-a'",
-        "",
+        "write its keys below it, indented, as name: value",
     ),
     (
         at("workers", 0, "local_devices", value={}),
         "cannot use cluster.workers[0].local_devices: it must be a whole number or text or a list, and it is a "
         "block of keys",
-        "",
+        "write all, a list such as [0, 1], or cpu:2",
     ),
     (
         at("workers", 0, "local_devices", value=[0, "x"]),
         "cannot use cluster.workers[0].local_devices[1]: it must be a whole number, and it is 'x'",
-        "",
+        "write a whole number, without quotes",
     ),
     (
         at("workers", 0, "tunnel", value="yes please"),
         "cannot use cluster.workers[0].tunnel: it must be true or false, and it is 'yes please'",
-        "",
+        "write true or false, without quotes",
     ),
     (
         at("workers", 0, "ssh", value={"options": [1]}),
@@ -239,7 +251,11 @@ REFUSALS: list[tuple[Change, str, str]] = [
         "cannot use cluster.env.A: it must be text, and it is empty",
         'write "" for an empty value, or delete the key',
     ),
-    (at("gpu_ram_share", value="half"), "cannot use cluster.gpu_ram_share: it must be a number, and it is 'half'", ""),
+    (
+        at("gpu_ram_share", value="half"),
+        "cannot use cluster.gpu_ram_share: it must be a number, and it is 'half'",
+        "write a number, without quotes",
+    ),
     (
         at("controller", "join", "start", value="later"),
         "cannot use cluster.controller.join.start: it is 'later'",
@@ -320,7 +336,7 @@ REFUSALS: list[tuple[Change, str, str]] = [
     (
         at("env", value={"A": "\0"}),
         "cannot use cluster.env.A: its value holds a NUL byte, which no environment can carry",
-        "",
+        "take it out",
     ),
     (
         at("env", value={"CUDA_VISIBLE_DEVICES": "0"}),
@@ -335,7 +351,7 @@ REFUSALS: list[tuple[Change, str, str]] = [
     (
         at("env", value={"A": "\udcff"}),
         "cannot use cluster: it holds text that is no Unicode (surrogates not allowed)",
-        "",
+        "write the file as UTF-8",
     ),
     # rules between workers
     (
@@ -358,6 +374,7 @@ def test_each_mistake_is_refused_with_its_path(change: Change, sentence: str, fi
     with pytest.raises(Refused) as caught:
         config.parse_cluster(block)
     assert (str(caught.value), caught.value.fix) == (sentence, fix)
+    assert fix, "every refusal says how to mend it"
 
 
 def test_a_block_that_is_none_at_all_is_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -88,3 +90,27 @@ def test_hkdf_is_rfc_5869() -> None:
 def test_no_salt_is_the_zero_key_and_a_salt_never_is() -> None:
     assert noise.psk_of(None) == bytes(32)
     assert noise.psk_of(bytes(16)) != bytes(32)
+
+
+def test_without_cryptography_the_fault_names_the_package_to_install() -> None:
+    program = (
+        "import sys; sys.modules['cryptography'] = None\n"
+        "from flodl_wire import faults\n"
+        "def main():\n"
+        "    import flodl_wire.channel\n"
+        "sys.exit(faults.guarded('flodl-agent', main))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "flodl-agent: cannot open a sealed channel: the package cryptography cannot be loaded"
+    )
+    assert done.stderr.endswith("fix: pip install 'flodl-wire[seal]'\n")
+
+
+def test_only_channels_need_cryptography() -> None:
+    modules = "faults environ config specs blob frames messages preface join_messages plane_messages state schemas"
+    program = (
+        "import sys; sys.modules['cryptography'] = None\nfor name in sys.argv[1:]: __import__('flodl_wire.' + name)"
+    )
+    subprocess.run([sys.executable, "-c", program, *modules.split()], check=True)

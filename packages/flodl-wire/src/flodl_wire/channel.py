@@ -369,7 +369,9 @@ class Responder(Channel):
 
     `salt_for(keyed)` gives the salt for a dialler that proves one (keyed) or not, None for the zero key: ``lambda
     keyed: salt`` lets in only who holds the salt, ``lambda keyed: salt if keyed else None`` keeps the door open.
-    `kinds`: the channels served here. `max_message` is small until the owner trusts the dialler (Channel.max_message).
+    `kinds`: the channels served here. `max_message`: the longest message taken at first; by default all that the
+    protocol allows from a dialler that proves the salt, little from one that does not, until its owner trusts it and
+    raises `Channel.max_message`.
     """
 
     def __init__(
@@ -378,10 +380,11 @@ class Responder(Channel):
         *,
         kinds: Collection[int] = tuple(preface.KINDS),
         place: Place | None = None,
-        max_message: int = frames.STRANGER_LIMIT,
+        max_message: int | None = None,
         ephemeral: bytes | None = None,
     ) -> None:
-        super().__init__(place, max_message)
+        super().__init__(place, frames.STRANGER_LIMIT)
+        self._max_message = max_message
         self._salt_for = salt_for
         self._kinds = kinds
         self._ephemeral = ephemeral
@@ -434,6 +437,10 @@ class Responder(Channel):
             ephemeral=self._ephemeral,
         )
         self.kind = head.kind
+        if self._max_message is not None:
+            self.max_message = self._max_message
+        elif head.keyed:  # whatever opens came from somebody who holds the salt
+            self.max_message = frames.LIMITS[frames.MESSAGE]
         return True
 
     def _closed_early(self) -> Fault:

@@ -106,7 +106,10 @@ def parse_cluster(data: Any, source: str = "cluster") -> Cluster:
         msgspec.json.encode(cluster)  # it will travel as JSON
     except UnicodeEncodeError as err:
         raise Refused(
-            "bad-config", f"cannot use {source}", f"it holds text that is no Unicode ({err.reason})"
+            "bad-config",
+            f"cannot use {source}",
+            f"it holds text that is no Unicode ({err.reason})",
+            "write the file as UTF-8",
         ) from None
     check_cluster(cluster, source)
     return cluster
@@ -197,7 +200,7 @@ def _check_env(env: dict[str, str], refuse: Any, key: str) -> None:
                 "reserved-env",
             )
         if "\0" in value:
-            raise refuse(f"{key}.{name}", "its value holds a NUL byte, which no environment can carry")
+            raise refuse(f"{key}.{name}", "its value holds a NUL byte, which no environment can carry", "take it out")
 
 
 def _check_share(share: float | None, refuse: Any, key: str) -> None:

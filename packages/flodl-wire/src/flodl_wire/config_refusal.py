@@ -75,9 +75,9 @@ def refusal(message: str, data: Any, source: str, keys_of: dict[str, Iterable[st
     why = text[:1].lower() + text[1:]
     if text.startswith("Expected"):
         why = f"it must be {_wanted(kinds)}{shown}"
-    return Refused(
-        "bad-config", f"cannot use {where}", why, _quoting(steps, value, secret) if kinds[0] == "str" else ""
-    )
+    form = f"write {_PURPOSE[block]}" if block.endswith("local_devices") else _FORMS.get(kinds[0], "")
+    fix = _quoting(steps, value, secret) if kinds[0] == "str" else form
+    return Refused("bad-config", f"cannot use {where}", why, fix)
 
 
 def _at(value: Any, step: str | int) -> Any:
@@ -130,6 +130,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
+# How to write what was expected, when the key alone does not say it.
+_FORMS = {
+    "object": "write its keys below it, indented, as name: value",
+    "array": "write a list: [a, b], or one item a line after a dash",
+    "int": "write a whole number, without quotes",
+    "float": "write a number, without quotes",
+    "bool": "write true or false, without quotes",
+}
+
+
 def _quoting(steps: list[str | int], value: Any, secret: bool) -> str:
     """YAML makes numbers and truth values of unquoted words; say how to keep them text."""
     if secret:
@@ -140,4 +150,4 @@ def _quoting(steps: list[str | int], value: Any, secret: bool) -> str:
         return f'put it in quotes: "{value}"'
     if value is None and steps:
         return 'write "" for an empty value, or delete the key'
-    return ""
+    return "write a word or a quoted text"
