@@ -63,7 +63,7 @@ def test_what_is_sent_before_the_handshake_goes_out_after_it() -> None:
     answer = acceptor.data_to_send()
     assert plain(dialler.receive_data(answer)) == [(MESSAGE, b"early")]
     assert plain(acceptor.receive_data(dialler.data_to_send())) == [(MESSAGE, b"hello")]
-    assert acceptor.proven and dialler.proven
+    assert (acceptor.proven, dialler.proven) == (True, True)
 
 
 def test_an_open_door_takes_both_and_a_closed_one_only_who_proves_the_salt() -> None:
@@ -344,3 +344,38 @@ def test_a_salt_is_32_hex_digits() -> None:
 
 def test_the_cipher_is_one_of_the_two() -> None:
     assert channel.hardware_cipher() in (noise.AES, noise.CHACHA)
+
+
+@given(st.binary(max_size=300), st.sampled_from([0, 4, 8, 56]), st.integers(1, 300))
+def test_any_bytes_at_the_door_are_a_fault_or_wait_for_more(noise_bytes: bytes, good: int, cut: int) -> None:
+    """Nothing a stranger sends can raise anything but a Fault, at any point of the handshake."""
+    acceptor = Responder(lambda keyed: SALT)
+    stream = Initiator(preface.JOIN, SALT).data_to_send()[:good] + noise_bytes
+    try:
+        for start in range(0, len(stream), cut):
+            assert acceptor.receive_data(stream[start : start + cut]) == []
+        acceptor.receive_eof()
+    except Fault:
+        pass
+    assert not acceptor.proven
+
+
+def test_a_degenerate_key_in_the_first_message_is_refused() -> None:
+    """Only who holds the salt can make such a message pass its tag; it then fails at the shared secret."""
+    dialler = noise.Handshake(
+        initiator=True, prologue=preface.Preface(preface.JOIN).encode(), psk=noise.psk_of(SALT), ephemeral=bytes(32)
+    )
+    dialler._private = _Degenerate()  # type: ignore[assignment]
+    acceptor = Responder(lambda keyed: SALT)
+    with pytest.raises(Broken, match="the other side's key is degenerate"):
+        acceptor.receive_data(preface.Preface(preface.JOIN).encode() + dialler.write())
+
+
+class _Degenerate:
+    """A private key whose public half is the all-zero point."""
+
+    def public_key(self) -> _Degenerate:
+        return self
+
+    def public_bytes_raw(self) -> bytes:
+        return bytes(32)
