@@ -35,7 +35,7 @@ class Cluster:
         return self.folders["desk"]
 
     def overlay(self, **changes: Any) -> dict[str, Any]:
-        """The `cluster:` block: tower with ranks 0 and 1, attic with rank 2. `changes`: further keys of both workers."""
+        """The `cluster:` block: tower with ranks 0 and 1, attic with rank 2. `changes`: more keys of both workers."""
         workers = [
             {
                 "host": host,

@@ -1,0 +1,149 @@
+"""One box: whoever is killed, nothing of the run is left, verdict and first cause are right, the next run starts."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+from integration.conftest import Make
+from integration.project import Project, rank_command
+from integration.running import Running
+
+# max_failure 1 tolerates no dead rank
+LONG = rank_command("plain_rank.py", "--epochs", "100000", "--max-failure", "1")
+COMMANDS = {
+    "train": {"run": LONG, "mode": "cpu_cadence"},
+    "tolerant": {"run": rank_command("plain_rank.py", "--epochs", "60", "--batch-ms", "3"), "mode": "cpu_cadence"},
+    "short": {"run": rank_command("plain_rank.py", "--epochs", "1"), "mode": "cpu_cadence"},
+    "children": {"run": "python children.py", "mode": "torch"},
+}
+
+
+def the_next_run_starts(made: Project) -> None:
+    with socket.create_server(("127.0.0.1", made.port)):
+        pass  # the port is free
+    made.start("@one", "short").done()
+
+
+def training(made: Project) -> Running:
+    run = made.start("@one", "train")
+    run.phase("training")
+    run.processes("rank", 2)
+    return run
+
+
+def test_the_launcher_is_killed(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes("launcher")[0].kill()
+    assert run.wait() == -signal.SIGKILL
+    run.nothing_left(10)
+    the_next_run_starts(made)
+
+
+VICTIMS = {
+    # role: words of which one must stand in the first cause
+    "hub": ("coordinator lost", "coordinator"),
+    "agent": ("agent", "lost"),
+    "keeper": ("keeper",),
+    "relay": ("relay",),
+    "fanout": ("fan-out", "fanout"),
+}
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_process_of_the_run_is_killed(project: Make, victim: str) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes(victim)[0].kill()
+    state = run.failed(within=15)
+    assert state.cause and any(word in f"{state.cause.what} {state.why}" for word in VICTIMS[victim]), state
+    run.nothing_left(10)
+    assert run.result()["verdict"] == "failed"
+    the_next_run_starts(made)
+
+
+def test_a_rank_is_killed_where_none_may_die(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    victim = next(rank for rank in run.processes("rank", 2) if f"pid {rank.pid}" in run.line(r":1\] rank 1 of 2"))
+    victim.kill()
+    state = run.failed(within=10)
+    assert state.cause and state.cause.rank == 1 and "signal 9" in state.cause.what, state
+    run.nothing_left(10)
+    the_next_run_starts(made)
+
+
+def test_a_rank_is_killed_and_the_other_goes_on(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = made.start("@one", "tolerant")
+    run.phase("training")
+    victim = next(rank for rank in run.processes("rank", 2) if f"pid {rank.pid}" in run.line(r":1\] rank 1 of 2"))
+    victim.kill()
+    state = run.done()
+    result = run.result()
+    assert state.degraded and result["degraded"]
+    assert result["samples"] == 60 * 240, "every sample of every epoch merged once, the dead rank's too"
+    run.nothing_left(10)
+
+
+def test_the_agent_is_stopped(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes("agent")[0].kill(signal.SIGSTOP)
+    state = run.failed(within=30)
+    assert state.cause and "lost" in f"{state.cause.what} {state.why}", state
+    run.nothing_left(30)
+    the_next_run_starts(made)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_the_launcher_is_asked_to_end(project: Make, signum: signal.Signals) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes("launcher")[0].kill(signum)
+    assert run.wait(within=15) in (1, 130, 128 + signum)
+    state = run.state()
+    assert state and state.phase == "failed" and signum.name in state.why, state
+    run.nothing_left(10)
+
+
+CHILDREN = """
+import os, subprocess, sys, threading
+if os.environ["RANK"] == "0":
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen(["sh", "-c", "sleep 1000; true"])
+    subprocess.Popen(["setsid", "sleep", "1000"])
+    subprocess.Popen(["sh", "-c", "setsid sh -c 'trap \\"\\" TERM HUP; sleep 1000; true' & exit"]).wait()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        threading.Event().wait()
+print("up", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "kill launcher", "kill agent", "kill keeper"])
+def test_children_that_ranks_hid_in_sessions_of_their_own_go_too_and_bystanders_stay(project: Make, how: str) -> None:
+    import subprocess
+
+    made = project(**COMMANDS)
+    (made.folder / "children.py").write_text(CHILDREN)
+    with subprocess.Popen(["sleep", "1000"]) as bystander:
+        try:
+            run = made.start("@one", "children")
+            run.line(r":0\] up")
+            run.line(r":1\] up")
+            run.processes("sleep", 4)
+            if how == "ctrl-c":
+                run.interrupt()
+            else:
+                run.processes(how.split()[1])[0].kill()
+            run.wait(within=15)
+            run.nothing_left(10)
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()

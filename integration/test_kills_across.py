@@ -1,0 +1,117 @@
+"""Three hosts: a kill, a stop or a cut on one of them leaves nothing on any."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from integration.cluster import Cluster
+from integration.processes import of_role
+from integration.project import rank_command
+from integration.running import Running
+from integration.until import until
+
+LONG = rank_command("plain_rank.py", "--epochs", "100000", "--max-failure", "1")
+COMMANDS = {
+    "train": {"run": LONG, "mode": "cpu_cadence"},
+    "tolerant": {"run": rank_command("plain_rank.py", "--epochs", "60", "--batch-ms", "3"), "mode": "cpu_cadence"},
+    "short": {"run": rank_command("plain_rank.py", "--epochs", "1"), "mode": "cpu_cadence"},
+}
+
+
+def training(cluster: Cluster, command: str = "train") -> Running:
+    cluster.write(COMMANDS)
+    run = cluster.start("@cluster", command)
+    run.phase("training")
+    run.processes("rank", 3)
+    return run
+
+
+def the_next_run_starts(cluster: Cluster) -> None:
+    run = cluster.start("@cluster", "short")
+    run.done()
+
+
+def test_the_launcher_is_killed(cluster: Cluster) -> None:
+    run = training(cluster)
+    cluster.one("desk", "launcher").kill()
+    run.wait()
+    run.nothing_left(10)
+    the_next_run_starts(cluster)
+
+
+def test_ctrl_c(cluster: Cluster) -> None:
+    run = training(cluster)
+    run.interrupt()
+    assert run.wait(within=10) == 130, run.text
+    run.nothing_left(10)
+    the_next_run_starts(cluster)
+
+
+@pytest.mark.parametrize(
+    ("host", "victim", "words"),
+    [
+        ("desk", "hub", ("coordinator",)),
+        ("tower", "agent", ("tower",)),
+        ("tower", "keeper", ("tower", "keeper")),
+        ("tower", "relay", ("tower", "relay")),
+    ],
+)
+def test_a_process_of_the_run_is_killed(cluster: Cluster, host: str, victim: str, words: tuple[str, ...]) -> None:
+    run = training(cluster)
+    cluster.one(host, victim).kill()
+    state = run.failed(within=20)
+    assert state.cause
+    told = f"{state.cause.host} {state.cause.what} {state.why}"
+    assert all(word in told for word in words), state
+    run.nothing_left(10)
+    the_next_run_starts(cluster)
+
+
+def test_a_rank_is_killed_where_none_may_die(cluster: Cluster) -> None:
+    run = training(cluster)
+    cluster.one("attic", "rank").kill()
+    state = run.failed(within=10)
+    assert state.cause and (state.cause.host, state.cause.rank) == ("attic", 2), state
+    assert "signal 9" in state.cause.what
+    run.nothing_left(10)
+    the_next_run_starts(cluster)
+
+
+def test_an_agent_is_stopped(cluster: Cluster) -> None:
+    run = training(cluster)
+    cluster.one("tower", "agent").kill(signal.SIGSTOP)
+    state = run.failed(within=30)
+    assert state.cause and state.cause.host == "tower", state
+    run.nothing_left(30)
+    the_next_run_starts(cluster)
+
+
+def test_a_link_is_cut(cluster: Cluster) -> None:
+    run = training(cluster)
+    cluster.lab.cut("tower")
+    state = run.failed(within=30)
+    assert state.cause and state.cause.host == "tower", state
+    # sshd itself notices a cut only when the link is back and its peer says so
+    until(lambda: not [p for p in cluster.on("tower") if p.role != "sshd"], 30, lambda: "\n".join(run.left()))
+    cluster.lab.heal("tower")
+    the_next_run_starts(cluster)
+
+
+def test_a_whole_host_is_lost_and_the_other_goes_on(cluster: Cluster) -> None:
+    run = training(cluster, "tolerant")
+    cluster.lab.cut("attic")
+    state = run.done(within=90)
+    result = run.result()
+    assert state.degraded and result["degraded"]
+    assert result["samples"] == 60 * 240, "every sample of every epoch merged once, the lost host's too"
+    until(lambda: not of_role(cluster.on("attic"), "rank"), 30)
+
+
+def test_ssh_is_killed_under_an_agent(cluster: Cluster) -> None:
+    """Its end is the end of the agent's stdin, which is the order to end."""
+    run = training(cluster)
+    for process in of_role(cluster.on("desk"), "ssh"):
+        process.kill()
+    run.failed(within=20)
+    run.nothing_left(10)
