@@ -37,7 +37,7 @@ class Store:
         self._events = events
         self._server: subprocess.Popen[bytes] | None = None
         self._port: asyncio.Task[int] | None = None
-        self._words = tempfile.TemporaryFile()  # not a pipe, which nobody would empty
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as we live; a pipe would want emptying
         self._carriers: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)

@@ -1,0 +1,121 @@
+"""What may be asked of the Trainer in numbers, and how each refusal reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flodl_planes.terms import Cadence, Settings, check_dataset
+from flodl_wire.faults import Refused
+
+
+def settings(**changed: Any) -> Settings:
+    return Settings(**{"batch_size": 32, "epochs": 5, **changed})
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("batch_size", 0), ("batch_size", -1), ("batch_size", 2.5), ("batch_size", True), ("batch_size", None),
+        ("epochs", 0), ("epochs", -3), ("epochs", 1.5), ("seed", -1), ("seed", "7"), ("workers", -1),
+        ("max_failure", 0), ("max_failure", 1.0), ("max_failure", 0.0), ("max_failure", True),
+        ("gamma", -0.1), ("gamma", float("nan")), ("mode", "cpu"), ("mode", 3),
+    ],
+)  # fmt: skip
+def test_a_number_that_cannot_be_meant_is_refused_by_name_with_a_fix(argument: str, value: object) -> None:
+    with pytest.raises(Refused) as refused:
+        settings(**{argument: value})
+    assert refused.value.what == f"cannot train with {argument}={value!r}"
+    assert refused.value.why and refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("anchor", 0), ("anchor", 2.0), ("min_anchor", 0), ("max_anchor", 0), ("overhead_target", 0.0),
+        ("overhead_target", 1), ("max_batch_diff", -1), ("relax_up", 1), ("guard", "level"),
+        ("divergence_threshold", 0), ("partition_ratios", []), ("partition_ratios", [1, 0]), ("partition_ratios", 3),
+    ],
+)  # fmt: skip
+def test_a_knob_of_the_cadence_that_cannot_be_meant_is_refused_by_name(knob: str, value: object) -> None:
+    with pytest.raises(Refused, match=f"cannot train with {knob}="):
+        Settings(32, 5, cadence=Cadence(**{knob: value}))
+
+
+def test_a_largest_anchor_below_the_smallest_is_refused() -> None:
+    with pytest.raises(Refused, match="below the smallest anchor, 20"):
+        Cadence(anchor=20, max_anchor=10).check()
+
+
+def test_only_knobs_that_are_set_travel() -> None:
+    terms = settings(cadence=Cadence(anchor=4, partition_ratios=(2.5, 1)), max_failure=0.5).terms(
+        "cpu_cadence", 100, True
+    )
+    assert terms.elche == {"anchor": 4, "partition_ratios": [2.5, 1]}
+    assert (terms.mode, terms.dataset, terms.evaluates, terms.max_failure) == ("cpu_cadence", 100, True, 0.5)
+
+
+def test_a_mode_may_be_spelled_with_dashes() -> None:
+    assert settings(mode="cpu-sync").mode == "cpu_sync"
+
+
+@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence", "cpu_async"])
+def test_a_mode_of_a_later_version_is_refused_naming_those_there_are(mode: str) -> None:
+    with pytest.raises(Refused) as refused:
+        settings(mode=mode)
+    assert "cpu_sync or cpu_cadence" in refused.value.fix
+
+
+def test_the_scripts_mode_must_be_the_worlds() -> None:
+    settings(mode="cpu_sync").agree("cpu_sync", 2)
+    settings().agree("cpu_sync", 2)
+    with pytest.raises(Refused, match="was started in mode cpu_cadence"):
+        settings(mode="cpu_sync").agree("cpu_cadence", 2)
+    with pytest.raises(Refused, match="cannot use the Trainer in mode torch"):
+        settings().agree("torch", 2)
+
+
+def test_shares_are_one_per_rank() -> None:
+    with pytest.raises(Refused, match="the world has 3 ranks"):
+        Settings(32, 5, cadence=Cadence(partition_ratios=[1, 2])).agree("cpu_cadence", 3)
+
+
+class Loader:
+    dataset, batch_sampler = [1], None
+
+
+class Stream:
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class Endless(Stream):
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __len__(self) -> int:
+        raise TypeError("it never ends")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (Loader(), "Trainer(data=loader.dataset"),
+        (Stream(), "map-style dataset"),
+        (Endless(), "whose length is known"),
+        (iter([1]), "map-style dataset"),
+        (None, "map-style dataset"),
+        ([], "check the path"),
+    ],
+)
+def test_data_that_cannot_be_dealt_is_refused_saying_what_to_pass(data: object, words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_dataset(data, 1)
+    assert words in refused.value.fix
+
+
+def test_a_dataset_smaller_than_the_world_is_refused() -> None:
+    assert check_dataset([1, 2], 2) == 2
+    with pytest.raises(Refused, match="2 samples to 3 ranks"):
+        check_dataset([1, 2], 3)
