@@ -1,4 +1,4 @@
-"""A sealed channel without its socket: preface, Noise handshake, records, frames (docs/protocol.md, W-10 to W-16).
+"""A sealed channel without its socket: preface, Noise handshake, records, frames (docs/protocol.md, W-1 to W-16).
 
 `Initiator` dials, `Responder` accepts; both are fed bytes and asked for bytes, and hold all state that a shell needs.
 An asyncio shell, whole:
@@ -31,15 +31,10 @@ from flodl_wire import frames, noise, preface
 from flodl_wire.faults import Broken, Fault, Refused, Transient
 from flodl_wire.frames import Buffer, ChunkHead, Frame, FrameDecoder, Place
 from flodl_wire.messages import decode_message, encode_message
+from flodl_wire.records import BATCH, RECORD, RECORD_PLAINTEXT, Opener, Sealer
 
-RECORD_PLAINTEXT = 65_519  # with the tag 65,535, the most that u16 can say
-RECORD = 2 + RECORD_PLAINTEXT + noise.TAG
-BATCH = (
-    4 * RECORD
-)  # bytes sealed between two writes, and read at once: 256 KiB stays in the cache, and the syscall is cheap by then
 SALT = 16  # bytes of a salt or token
 
-_GATHER = 4096  # pieces below this are copied together into one record; larger ones are sealed where they lie
 _FIRST_BUFFER = 512  # bytes held for a connection that has said nothing yet
 
 
@@ -58,88 +53,13 @@ def parse_salt(text: str, name: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def hardware_cipher() -> str:
-    """AES-GCM unless this processor says that it has no AES of its own; ChaCha20-Poly1305 is three to ten times faster
-    there.
-    """
+    """AES-GCM unless this processor says that it has no AES of its own: ChaCha20-Poly1305 is far faster there."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return noise.AES
     flags = [line for line in text.splitlines() if line.lower().startswith(("flags", "features"))]
     return noise.CHACHA if flags and not any("aes" in line.split() for line in flags) else noise.AES
-
-
-class Sealer:
-    """Plaintext to records, in order; one thread at a time."""
-
-    def __init__(self, state: noise.CipherState) -> None:
-        self._state = state
-        self._batch = memoryview(b"")
-
-    def seal_record(self, plaintext: Buffer, out: memoryview) -> int:
-        """One record (1 to 65,519 bytes of plaintext) at the start of `out`; returns its length, 18 bytes more than
-        the plaintext.
-        """
-        length = len(plaintext) + noise.TAG
-        out[:2] = length.to_bytes(2, "big")
-        self._state.encrypt_into(plaintext, out[2 : 2 + length])
-        return 2 + length
-
-    def records(self, *buffers: Buffer) -> Iterator[memoryview]:
-        """The bytes of `buffers` as records, a few at a time; each view is overwritten by the next step. Large buffers
-        are not copied.
-        """
-        if not self._batch:
-            self._batch = memoryview(bytearray(BATCH))
-        out, used = self._batch, 0
-        for piece in _pieces(buffers):
-            for start in range(0, len(piece), RECORD_PLAINTEXT):
-                if used + RECORD > len(out):
-                    yield out[:used]
-                    used = 0
-                used += self.seal_record(piece[start : start + RECORD_PLAINTEXT], out[used:])
-        if used:
-            yield out[:used]
-
-
-def _pieces(buffers: Collection[Buffer]) -> Iterator[memoryview]:
-    """`buffers` with neighbouring small ones joined."""
-    small = bytearray()
-    for buffer in buffers:
-        view = memoryview(buffer).cast("B")
-        if len(view) < _GATHER:
-            small += view
-            continue
-        if small:
-            yield memoryview(small)
-            small = bytearray()
-        yield view
-    if small:
-        yield memoryview(small)
-
-
-class Opener:
-    """Records to plaintext, in order; one thread at a time."""
-
-    def __init__(self, state: noise.CipherState) -> None:
-        self._state = state
-
-    def open_record(self, ciphertext: Buffer, out: memoryview) -> int:
-        """Decrypt one record (without its two length bytes) into the start of `out`; returns the plaintext's length.
-
-        Raises Broken when it was changed, repeated, reordered or sealed under another key; `out` then holds garbage,
-        and the channel is dead.
-        """
-        length = len(ciphertext) - noise.TAG
-        try:
-            self._state.decrypt_into(ciphertext, out[:length])
-        except noise.InvalidTag:
-            raise Broken(
-                "tampered",
-                "cannot read from the channel",
-                f"record {self._state.counter} has a wrong tag: it was changed, dropped or repeated on the road",
-            ) from None
-        return length
 
 
 class Channel:
