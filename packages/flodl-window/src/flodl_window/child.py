@@ -7,35 +7,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from flodl_window.words import ending_of
 from flodl_wire import environ
-from flodl_wire.faults import Broken, Refused
+from flodl_wire.faults import Broken
 
 LAST_WORDS = 50  # lines kept
 LINE_LIMIT = 1 << 20  # bytes of one line; longer ones are cut
-
-
-def sibling(executable: str, package: str) -> str:
-    """The path of another tool of ours: beside the running interpreter (a venv's link is not followed), else on PATH.
-    Raises Refused.
-    """
-    beside = Path(sys.executable).parent / executable
-    if os.access(beside, os.X_OK):
-        return str(beside)
-    found = shutil.which(executable)
-    if found is None:
-        raise Refused(
-            "missing-tool", f"cannot start {executable}", "it is not installed here", f"pip install {package}"
-        )
-    return found
 
 
 def child_environment() -> dict[str, str]:

@@ -59,20 +59,19 @@ def main(argv: list[str] | None = None, *, prog: str = PROGRAM, fanout: bool = T
 def launch(config: str | None, mode: str | None, port: int | None, command: list[str], *, fanout: bool) -> int:
     """Everything that can be refused first, then the run."""
     from flodl_window import settings as read
-    from flodl_window.child import sibling
     from flodl_window.console import Console
     from flodl_window.launcher import Launcher
     from flodl_window.narration import Narration
     from flodl_window.port import bind
     from flodl_window.run_dir import RunDir, new_id
+    from flodl_window.siblings import Tools
 
     settings = read.settle(read.read_config(config), mode, command, fanout=fanout)
     run = new_id()
     controller = settings.cluster.controller
     loopback = settings.all_local or controller.host in ("127.0.0.1", "localhost")
     charter = read.charter(settings, run, port or controller.port, loopback)
-    for executable in ["flodl-planes"] + (["flodl-agent"] if charter.fanout else []):
-        sibling(executable, executable)
+    tools = Tools.find(fanout=charter.fanout)
     bound = bind(controller.host, port or controller.port, loopback=loopback)
     charter.controller_port = bound.port
     run_dir = RunDir.create(run)
@@ -80,7 +79,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     for note in settings.notes:
         narration.say(note)
     try:
-        code = asyncio.run(Launcher(charter, bound, run_dir, narration).run())
+        code = asyncio.run(Launcher(charter, bound, run_dir, narration, tools).run())
     except Fault:
         narration.close()
         raise

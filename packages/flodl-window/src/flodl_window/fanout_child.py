@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from flodl_window.child import Child, sibling
+from flodl_window.child import Child
 from flodl_window.formation import Charter
 from flodl_window.roster import RosterHost
 from flodl_wire import environ
@@ -41,7 +41,11 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
 
 
 def start(
-    charter: Charter, heard: Callable[[FanoutEvent], None], said: Callable[[str], None], ended: Callable[[str], None]
+    command: list[str],
+    charter: Charter,
+    heard: Callable[[FanoutEvent], None],
+    said: Callable[[str], None],
+    ended: Callable[[str], None],
 ) -> Child:
     """Start it. `heard` gets its events, `said` what it prints besides, `ended` how it went."""
 
@@ -57,7 +61,7 @@ def start(
         heard(event)
 
     return Child(
-        [sibling("flodl-agent", "flodl-agent"), "fanout"],
+        command,
         line=line,
         ended=ended,
         first_line=msgspec.json.encode(spec_of(charter)) + b"\n",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from flodl_window.child import Child, sibling
+from flodl_window.child import Child
 from flodl_window.formation import Charter
 from flodl_wire.specs import HubSpec
 
@@ -29,7 +29,12 @@ def make_socket_dir(run: str) -> Path:
 
 
 def start(
-    charter: Charter, run_dir: Path, socket_dir: Path, said: Callable[[str], None], ended: Callable[[str], None]
+    command: list[str],
+    charter: Charter,
+    run_dir: Path,
+    socket_dir: Path,
+    said: Callable[[str], None],
+    ended: Callable[[str], None],
 ) -> tuple[Child, socket.socket]:
     """Start it; returns the child and our end of the pair."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -43,7 +48,7 @@ def start(
     )
     try:
         child = Child(
-            [sibling("flodl-planes", "flodl-planes"), "hub", "--pair", str(theirs.fileno())],
+            [*command, "--pair", str(theirs.fileno())],
             line=lambda stream, text: said(text),
             ended=ended,
             first_line=msgspec.json.encode(spec) + b"\n",

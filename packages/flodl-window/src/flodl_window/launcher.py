@@ -13,32 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from flodl_window import events as ev
 from flodl_window import fanout_child, hub_child
 from flodl_window.child import Child
 from flodl_window.door import Door, DoorLimits
-from flodl_window.events import (
-    AnswerStart,
-    Conclude,
-    EndFanout,
-    Event,
-    FanoutEnded,
-    FanoutReported,
-    HelloReceived,
-    HubEnded,
-    HubReported,
-    Interrupted,
-    KillChildren,
-    LinkClosed,
-    LinkMessage,
-    Publish,
-    Say,
-    Send,
-    ShowProgress,
-    Shut,
-    StartAsked,
-    TellHub,
-    Ticked,
-)
 from flodl_window.formation import Charter
 from flodl_window.http_door import own_names
 from flodl_window.hub_pair import HubPair
@@ -49,17 +27,21 @@ from flodl_window.phases import Phase
 from flodl_window.port import Bound
 from flodl_window.run import Run
 from flodl_window.run_dir import RunDir
+from flodl_window.siblings import Tools
 from flodl_window.snapshot import snapshot
 from flodl_window.words import count, listed
 from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
-from flodl_wire.hub_messages import FromHub, Ready
+from flodl_wire.hub_messages import FromHub
 from flodl_wire.join_messages import Beat, Hello, JoinUp, Log
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
 
+HUB_EXIT = 2.0  # seconds between the end of the pair and the end of its process
 STILL_EVERY = 10.0  # seconds of silence before a line says what is waited for
-STATE_EVERY = 0.5  # seconds between two writes of state.json for live numbers alone
+STATE_EVERY = (
+    0.25  # seconds between two writes of state.json within one phase: a thousand hellos are not a thousand files
+)
 
 
 class Launcher:
@@ -73,31 +55,33 @@ class Launcher:
         bound: Bound,
         run_dir: RunDir,
         narration: Narration,
+        tools: Tools,
         limits: Limits | None = None,
     ) -> None:
         self.charter, self.bound, self.run_dir, self.narration = charter, bound, run_dir, narration
+        self.tools = tools
         self.limits = limits or scaled()
-        self.machine: Run
         self._links: dict[int, JoinLink] = {}
         self._fanout: Child | None = None
         self._hub: Child | None = None
         self._pair: HubPair | None = None
         self._socket_dir: Path | None = None
-        self._finished: asyncio.Event
-        self._hub_ready: asyncio.Event
-        self._code = exits.DONE
+        self._code = exits.NOT_DONE
         self._start_answer: tuple[int, dict[str, object]] = (503, {"error": "not yet"})
         self._names = own_names(charter.controller_host)
         self._state_due = 0.0
         self._state_dirty = False
         self._spoke_at = 0.0
         self._trouble_said = False
-        self._leave_at_once = False
+        self._signals = 0
+        self._leaving = False
+        self._written_phase: Phase | None = None
 
     async def run(self) -> int:
         """Serve the run to its end; the exit code."""
         self._loop = asyncio.get_running_loop()
-        self._finished, self._hub_ready = asyncio.Event(), asyncio.Event()
+        self._finished = asyncio.Event()
+        self.machine = Run(self.charter, self.limits, self._loop.time())
         _raise_file_limit()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._signalled, number)
@@ -118,11 +102,15 @@ class Launcher:
         openly = self.charter.knobs.admission == "open"
         self._socket_dir = hub_child.make_socket_dir(self.charter.run)
         self._hub, pair = hub_child.start(
-            self.charter, self.run_dir.path, self._socket_dir, self._hub_said, self._hub_process_ended
+            self.tools.hub,
+            self.charter,
+            self.run_dir.path,
+            self._socket_dir,
+            self._hub_said,
+            self._hub_process_ended,
         )
         self._pair = HubPair(pair, self._hub_message, self._hub_pair_ended)
         self._pair.open()
-        self.machine = Run(self.charter, self.limits, self._loop.time())
         self.door = Door(
             self.bound.socks,
             owner=self,
@@ -136,7 +124,9 @@ class Launcher:
         self._announce()
         self._write_state()
         if self.charter.fanout:
-            self._fanout = fanout_child.start(self.charter, self._fanout_event, self._say, self._fanout_ended)
+            self._fanout = fanout_child.start(
+                self.tools.fanout, self.charter, self._fanout_event, self._say, self._fanout_ended
+            )
 
     def _announce(self) -> None:
         charter = self.charter
@@ -159,37 +149,37 @@ class Launcher:
 
     # the run's events and effects
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: ev.Event) -> None:
         now = self._loop.time()
         for effect in self.machine.handle(event, now):
             match effect:
-                case Send(link, message):
+                case ev.Send(link, message):
                     if link in self._links:
                         self._links[link].send(message)
-                case Shut(link, lost):
+                case ev.Shut(link, lost):
                     if link in self._links:
                         self._links[link].shut(lost)
-                case TellHub(message):
+                case ev.TellHub(message):
                     if self._pair is not None:
                         self._pair.tell(message)
-                case Say(text):
+                case ev.Say(text):
                     self._say(text)
-                case ShowProgress(progress):
+                case ev.ShowProgress(progress):
                     self._spoke_at = now
                     self.narration.progress(progress, now)
-                case Publish():
+                case ev.Publish():
                     self._state_dirty = True
-                case EndFanout():
+                case ev.EndFanout():
                     if self._fanout is not None:
                         self._fanout.close_stdin()
-                case KillChildren():
+                case ev.KillChildren():
                     self._kill_children()
-                case AnswerStart(status, body):
+                case ev.AnswerStart(status, body):
                     self._start_answer = (status, body)
-                case Conclude(code):
+                case ev.Conclude(code):
                     self._code = code
                     self._finished.set()
-        if self._state_dirty and (now >= self._state_due or self.machine.phase is not Phase.TRAINING):
+        if self._state_dirty and (now >= self._state_due or self.machine.phase is not self._written_phase):
             self._write_state()
 
     async def _tick(self) -> None:
@@ -202,9 +192,9 @@ class Launcher:
             turn += 1
             if turn % parts == 0:
                 for effect in self.machine.beats():
-                    if isinstance(effect, Send) and effect.link in self._links:
+                    if isinstance(effect, ev.Send) and effect.link in self._links:
                         self._links[effect.link].send(effect.message)
-            self._handle(Ticked())
+            self._handle(ev.Ticked())
             self._remind()
 
     def _remind(self) -> None:
@@ -226,7 +216,7 @@ class Launcher:
 
     def link_hello(self, link: JoinLink, hello: Hello) -> None:
         self._links[link.number] = link
-        self._handle(HelloReceived(link.number, hello, link.address))
+        self._handle(ev.HelloReceived(link.number, hello, link.address))
 
     def link_message(self, link: JoinLink, message: JoinUp) -> None:
         if isinstance(message, (Beat, Log)):
@@ -234,50 +224,46 @@ class Launcher:
             if isinstance(message, Log):
                 self._log(link, message)
         else:
-            self._handle(LinkMessage(link.number, message))
+            self._handle(ev.LinkMessage(link.number, message))
 
     def link_closed(self, link: JoinLink, why: str) -> None:
         self._links.pop(link.number, None)
-        self._handle(LinkClosed(link.number, why))
+        self._handle(ev.LinkClosed(link.number, why))
 
     def _log(self, link: JoinLink, log: Log) -> None:
         host = self.machine.host_of(link.number)
         if host:
-            where = str(log.rank) if log.rank is not None else log.source
+            where = str(log.rank) if log.rank is not None else "relay" if log.source == "relay" else "agent"
             stream = "out" if log.stream == "out" and log.rank is not None else "err"
             self.narration.output(f"{host}:{where}", stream, log.lines)
-            self.run_dir.log(f"{host}-{where}".replace("/", "_"), log.lines)
+            self.run_dir.log(f"{host}-{where}", log.lines)
             self._check_trouble()
 
     # children
 
     def _fanout_event(self, event: FanoutEvent) -> None:
-        self._handle(FanoutReported(event))
+        self._handle(ev.FanoutReported(event))
 
     def _fanout_ended(self, how: str) -> None:
         assert self._fanout is not None
-        self._handle(FanoutEnded(how, tuple(self._fanout.tail)))
+        self._handle(ev.FanoutEnded(how, tuple(self._fanout.tail)))
 
     def _hub_said(self, text: str) -> None:
         self._say(f"[hub] {text}")
 
     def _hub_message(self, message: FromHub) -> None:
-        if isinstance(message, Ready):
-            self.charter.hub_socket = message.socket
-            self._hub_ready.set()
-        else:
-            self._handle(HubReported(message))
+        self._handle(ev.HubReported(message))
 
     def _hub_pair_ended(self, why: str) -> None:
         """The hub is gone or speaks nonsense; its process' own end says how, and it must come soon."""
         if self._hub is not None and self._hub.alive:
             if why:
                 self._say(f"[hub] {why}")
-            self._loop.call_later(deadlines.beat(), self._hub.kill)
+            self._loop.call_later(HUB_EXIT, self._hub.kill)
 
     def _hub_process_ended(self, how: str) -> None:
         assert self._hub is not None
-        self._handle(HubEnded(how, tuple(self._hub.tail)))
+        self._handle(ev.HubEnded(how, tuple(self._hub.tail)))
 
     def _kill_children(self) -> None:
         for child in (self._hub, self._fanout):
@@ -290,7 +276,7 @@ class Launcher:
         return msgspec.json.encode(snapshot(self.machine, self._loop.time())) + b"\n"
 
     def start(self, *, loopback: bool) -> tuple[int, dict[str, object]]:
-        self._handle(StartAsked(trusted=loopback))
+        self._handle(ev.StartAsked(trusted=loopback))
         return self._start_answer
 
     def is_own_name(self, host: str) -> bool:
@@ -301,7 +287,7 @@ class Launcher:
     def _write_state(self) -> None:
         now = self._loop.time()
         self._state_due = now + STATE_EVERY
-        self._state_dirty = False
+        self._state_dirty, self._written_phase = False, self.machine.phase
         self.run_dir.write_state(snapshot(self.machine, now))
         self._check_trouble()
 
@@ -322,16 +308,17 @@ class Launcher:
     # the end
 
     def _signalled(self, number: int) -> None:
-        if self._leave_at_once or self.machine.phase.terminal:
-            self._say("leaving at once")
-            self._code = exits.INTERRUPTED if self.machine.exit_code == exits.INTERRUPTED else self.machine.exit_code
-            self._kill_children()
-            self._leave_at_once = True
-            self._finished.set()
-            return
+        """The first ends the run gracefully; a second one, or one after the end, leaves at once."""
+        self._signals += 1
         name = signal.Signals(number).name
-        self._say(f"{name}: ending the run (once more to leave at once)")
-        self._handle(Interrupted(name))
+        if self._signals > 1 or self._finished.is_set():
+            self._say(f"{name}: leaving at once")
+            self._code = self.machine.exit_code if self.machine.phase.terminal else exits.INTERRUPTED
+            self._leaving = True
+            self._finished.set()
+        else:
+            self._say(f"{name}: ending the run (once more to leave at once)")
+            self._handle(ev.Interrupted(name))
 
     async def _serve_terminal_state(self) -> None:
         """Write what the run leaves, say what happened, and let a poller see it."""
@@ -342,7 +329,7 @@ class Launcher:
         verdict_at = self.machine.verdict_at
         left = (verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
         until = self._loop.time() + max(0.0, left)
-        while not self._leave_at_once and self._loop.time() < until:
+        while not self._leaving and self._loop.time() < until:
             await asyncio.sleep(min(0.05, max(0.0, until - self._loop.time())))
 
     def _last_words(self, result: RunResult) -> None:

@@ -72,10 +72,17 @@ class Ledger:
     members: dict[str, Entry] = field(default_factory=dict)
     _named: dict[str, RosterHost] = field(init=False)
     _seeds: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)  # what → (value, who brought it)
+    # Sums kept up to date, so that the thousandth hello costs what the first did.
+    _out: dict[str, None] = field(init=False)
     _ranks: int = field(init=False, default=0)
+    _capacity: int = field(init=False)
+    _unknown: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._named = {host.host: host for host in self.roster}
+        self._out = dict.fromkeys(self._named)
+        self._capacity = sum(host.count or 1 for host in self.roster)
+        self._unknown = sum(host.count is None for host in self.roster)
         self._reseed()
 
     @property
@@ -84,29 +91,20 @@ class Ledger:
         return self._ranks
 
     @property
-    def missing(self) -> list[RosterHost]:
-        """Roster hosts that are not in."""
-        return [host for host in self.roster if host.host not in self.members]
+    def missing(self) -> list[str]:
+        """Roster hosts that are not in, in the roster's order (after a member left, it stands last)."""
+        return list(self._out)
 
     @property
     def complete(self) -> bool:
         """True when every roster host is in (true for an empty roster)."""
-        return not self.missing
+        return not self._out
 
     def capacity(self) -> tuple[int, bool]:
-        """Ranks the roster gives as far as is known, and whether that is all of it. Members count with what they
-        brought.
+        """Ranks the roster gives as far as is known (an "all" host counts as one until it is in), and whether that is
+        exact. Members count with what they brought.
         """
-        total, exact = 0, True
-        for host in self.roster:
-            entry = self.members.get(host.host)
-            if entry is not None:
-                total += len(entry.devices)
-            elif host.count is not None:
-                total += host.count
-            else:
-                total, exact = total + 1, False
-        return total, exact
+        return self._capacity, self._unknown == 0
 
     def admit(self, hello: Hello, link: int, address: str, joined_s: float) -> Entry:
         """Write `hello` down, or raise Refused with the sentence for its sender; a refusal changes nothing."""
@@ -118,6 +116,7 @@ class Ledger:
         )
         self.members[hello.host] = entry
         self._ranks += len(entry.devices)
+        self._count(named, len(entry.devices), 1)
         for what, value in bound.items():
             self._seeds.setdefault(what, (value, hello.host))
         return entry
@@ -127,6 +126,7 @@ class Ledger:
         entry = self.members.pop(host, None)
         if entry is not None:
             self._ranks -= len(entry.devices)
+            self._count(self._named.get(host), len(entry.devices), -1)
             self._reseed()
 
     def in_rank_order(self) -> list[Entry]:
@@ -142,8 +142,29 @@ class Ledger:
             first += len(entry.devices)
         return out
 
+    def ranks_of(self, host: str) -> list[int]:
+        """The ranks of one member, as the world would be if it formed now."""
+        first = 0
+        for entry in self.in_rank_order():
+            if entry.host == host:
+                return list(range(first, first + len(entry.devices)))
+            first += len(entry.devices)
+        return []
+
     def named(self, host: str) -> RosterHost | None:
         return self._named.get(host)
+
+    def _count(self, named: RosterHost | None, devices: int, sign: int) -> None:
+        """A roster host has come (+1) or gone (-1) with so many devices."""
+        if named is None:
+            return
+        if sign > 0:
+            self._out.pop(named.host)
+        else:
+            self._out[named.host] = None
+        if named.count is None:
+            self._capacity += sign * (devices - 1)
+            self._unknown -= sign
 
     # the checks, in the reference's order
 

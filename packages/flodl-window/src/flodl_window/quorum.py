@@ -85,7 +85,7 @@ def _have(ledger: Ledger, quorum: Need) -> str:
         text = f"have {count(ledger.joined, 'rank')}, need {short} more{'' if quorum.exact else ' or so'}"
     else:
         text = f"have {count(ledger.joined, 'rank')}, quorum of {quorum.ranks} met"
-    missing = [host.host for host in ledger.missing]
+    missing = ledger.missing
     return f"{text} (waiting for {listed(missing)})" if missing else text
 
 

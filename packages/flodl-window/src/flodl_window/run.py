@@ -8,28 +8,9 @@ only ends what still runs and then orders `Conclude`.
 
 from __future__ import annotations
 
+from flodl_window import events as ev
 from flodl_window import modes
-from flodl_window.events import (
-    AnswerStart,
-    Effect,
-    Event,
-    FanoutEnded,
-    FanoutReported,
-    HelloReceived,
-    HubEnded,
-    HubReported,
-    Interrupted,
-    LinkClosed,
-    LinkMessage,
-    Publish,
-    Say,
-    Send,
-    ShowProgress,
-    Shut,
-    StartAsked,
-    TellHub,
-    Ticked,
-)
+from flodl_window.fanout_watch import FanoutWatch, agent_end, last_words
 from flodl_window.formation import Charter, form_world
 from flodl_window.lateness import overdue
 from flodl_window.ledger import Ledger
@@ -39,7 +20,7 @@ from flodl_window.supervision import Supervision
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.winding import WindingDown
 from flodl_window.window import Window
-from flodl_window.words import count, ending_of, listed, ranks_text
+from flodl_window.words import count, listed, ranks_text
 from flodl_wire import exits, hub_messages, join_messages
 from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop
 from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, Reject, RelayExited
@@ -62,6 +43,7 @@ class Run:
         self.inquest = Inquest(limits.grace)
         self.world: Supervision | None = None
         self.formed_at = 0.0
+        self.hub_ready = False
         self.progress: Progress | None = None
         self.result: RunResult | None = None
         self.cause: Incident | None = None
@@ -69,9 +51,9 @@ class Run:
         self.exit_code = exits.DONE
         self.heard: dict[int, float] = {}  # link → when it last said anything
         self._links: dict[int, str] = {}  # link → host
-        self._out: list[Effect] = []
+        self._out: list[ev.Effect] = []
         self.winding = WindingDown(limits, fanout_alive=charter.fanout)
-        self._commands: dict[str, str] = {}
+        self.fanout = FanoutWatch()
         self._last_tick = opened
         self._all_gone_at: float | None = None
         self._judge(opened)
@@ -79,28 +61,28 @@ class Run:
 
     # the one way in
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: ev.Event, now: float) -> list[ev.Effect]:
         """Take `event` in and return what is to be done about it, in order."""
         match event:
-            case Ticked():
+            case ev.Ticked():
                 self._tick(now)
-            case HelloReceived():
+            case ev.HelloReceived():
                 self._hello(event, now)
-            case LinkMessage():
+            case ev.LinkMessage():
                 self._link_message(event, now)
-            case LinkClosed():
+            case ev.LinkClosed():
                 self._link_closed(event, now)
-            case FanoutReported():
+            case ev.FanoutReported():
                 self._fanout_event(event.event, now)
-            case FanoutEnded():
+            case ev.FanoutEnded():
                 self._fanout_ended(event, now)
-            case HubReported():
+            case ev.HubReported():
                 self._hub_message(event.message, now)
-            case HubEnded():
+            case ev.HubEnded():
                 self._hub_ended(event, now)
-            case StartAsked():
+            case ev.StartAsked():
                 self._start_asked(event, now)
-            case Interrupted():
+            case ev.Interrupted():
                 self._interrupted(event, now)
         self._settle(now)
         out, self._out = self._out, []
@@ -108,16 +90,16 @@ class Run:
 
     # the window
 
-    def _hello(self, event: HelloReceived, now: float) -> None:
+    def _hello(self, event: ev.HelloReceived, now: float) -> None:
         answer, entry = self.window.admit(event, self.phase, now)
-        self._out.append(Send(event.link, answer))
+        self._out.append(ev.Send(event.link, answer))
         if entry is None:
-            self._out.append(Shut(event.link))
+            self._out.append(ev.Shut(event.link))
             self._say(f"{answer.what}: {answer.why} (from {event.address})" if isinstance(answer, Reject) else "")
         else:
             self._links[event.link] = entry.host
             self.heard[event.link] = now
-            self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks()[entry.host])} ({entry.hardware})")
+            self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks_of(entry.host))} ({entry.hardware})")
             self._judge(now)
         self._publish()
 
@@ -131,6 +113,11 @@ class Run:
             fix = "give it two devices, e.g. local_devices: cpu:2, or run the command without cluster: true"
             lone = Incident(now, Surety.CAUSE, "a world of one has nothing to average with", why=judged.why, fix=fix)
             self._fail(Step.LOST, lone, now)
+        elif judged.step is Step.FORMED and not self.hub_ready:
+            self.why = f"{judged.why}; waiting for the coordinator to start"
+            if now - self.opened >= self.limits.formation:
+                what = f"coordinator not ready within {self.limits.formation:g} s"
+                self.inquest.add(Incident(now, Surety.CAUSE, what))
         elif judged.step is Step.FORMED:
             self._form(judged.why, now)
         elif judged.step is Step.CAP_REACHED:
@@ -150,18 +137,18 @@ class Run:
         self._move(Step.FORMED, why)
         world = f"{count(len(places), 'rank')} on {count(len(letters), 'host')}"
         self._say(f"world formed: {world}, mode {self.charter.mode}")
-        self._out.append(TellHub(Form(places)))
-        self._out += [Send(links[host], letter) for host, letter in letters.items()]
+        self._out.append(ev.TellHub(Form(places)))
+        self._out += [ev.Send(links[host], letter) for host, letter in letters.items()]
         self.why = f"{why}; " + (
             "starting the ranks" if self.charter.mode == modes.TORCH else "waiting for relays and ranks"
         )
 
-    def _start_asked(self, event: StartAsked, now: float) -> None:
+    def _start_asked(self, event: ev.StartAsked, now: float) -> None:
         status, body = self.window.fire(self.phase, event.trusted)
         if status == 200:
             self._judge(now)
             self._publish()
-        self._out.append(AnswerStart(status, body))
+        self._out.append(ev.AnswerStart(status, body))
 
     def _strike(self, host: str, why: str, now: float) -> None:
         """A member is out again before the world formed."""
@@ -171,14 +158,14 @@ class Run:
 
     # links
 
-    def _link_message(self, event: LinkMessage, now: float) -> None:
+    def _link_message(self, event: ev.LinkMessage, now: float) -> None:
         host = self._links.get(event.link)
         if host is None:
             return
         self.heard[event.link] = now
         message, world = event.message, self.world
         if isinstance(message, Bye):
-            self._out.append(Shut(event.link))
+            self._out.append(ev.Shut(event.link))
             if world is not None:
                 world.said_bye(host, message.reason, now)
                 self._publish()
@@ -204,7 +191,7 @@ class Run:
             return
         self._publish()
 
-    def _link_closed(self, event: LinkClosed, now: float) -> None:
+    def _link_closed(self, event: ev.LinkClosed, now: float) -> None:
         host = self._links.pop(event.link, None)
         self.heard.pop(event.link, None)
         if host is None:
@@ -218,44 +205,20 @@ class Run:
     # the fan-out
 
     def _fanout_event(self, event: FanoutEvent, now: float) -> None:
-        if event.kind == "started":
-            self._commands[event.host] = event.command
-        elif event.kind == "line":
-            self._say(f"[{event.host}] {event.text}")
-        elif event.kind == "exited":
-            how = ending_of(event.code if event.code is not None else 1)
-            words = [line for line in event.text.splitlines() if line.strip()]
-            if self.world is not None:
-                self.world.agent_ended(event.host, how, words, now)
-            elif not self.phase.terminal:
-                self._agent_gone_early(event, how, words, now)
-
-    def _agent_gone_early(self, event: FanoutEvent, how: str, words: list[str], now: float) -> None:
-        """An agent we started has ended before there was a world, be it with 0: nobody will come in its place."""
-        refused = self.window.refusals.get(event.host)
-        if refused is not None and event.host not in self.ledger.members:
-            self._lose_early(refused.what, event.host, now, refused.why, refused.fix)
+        self._out += self.fanout.note(event)
+        if event.kind != "exited":
             return
-        command = event.command or self._commands.get(event.host, "")
-        last = words[-1] if words else "it said nothing"
-        fix = f"the command was: {command}" if command else ""
-        self._lose_early(
-            f"host {event.host} could not join", event.host, now, f"its agent ended ({how}): {last}", fix, words
-        )
+        if self.world is not None:
+            self.world.agent_ended(event.host, agent_end(event), last_words(event), now)
+        elif not self.phase.terminal:
+            refused = None if event.host in self.ledger.members else self.window.refusals.get(event.host)
+            self.inquest.add(self.fanout.gone_early(event, refused, now))
 
-    def _lose_early(
-        self, what: str, host: str, now: float, why: str = "", fix: str = "", tail: list[str] | None = None
-    ) -> None:
-        self.inquest.add(Incident(now, Surety.CAUSE, what, host, None, why, fix, tail or []))
-
-    def _fanout_ended(self, event: FanoutEnded, now: float) -> None:
+    def _fanout_ended(self, event: ev.FanoutEnded, now: float) -> None:
         self.winding.fanout_alive = False
-        if self.phase.terminal or (self.world is not None and (self.world.finished or self.world.all_hosts_ended)):
-            return
-        # A fan-out that ends by itself has lost its last agent; those links' own ends are on the way.
-        surety = Surety.DOUBTFUL if event.how == "exit 0" else Surety.CAUSE
-        why = f"flodl-agent fanout {event.how}"
-        self.inquest.add(Incident(now, surety, "fan-out lost", why=why, tail=list(event.tail)))
+        over = self.world is not None and (self.world.finished or self.world.all_hosts_ended)
+        if not self.phase.terminal and not over:
+            self.inquest.add(self.fanout.ended(event, now))
 
     # the coordinator
 
@@ -263,22 +226,19 @@ class Run:
         world = self.world
         if isinstance(message, hub_messages.Notice):
             self._say(message.text)
+        elif isinstance(message, hub_messages.Ready):
+            self.charter.hub_socket, self.hub_ready = message.socket, True
+            self._judge(now)
         if world is None:
             if isinstance(message, HubFailed):
                 self._lose_early(message.what, "", now, message.why, message.fix)
             return
         if isinstance(message, hub_messages.RelayIn):
-            if message.host in world.hosts:
-                world.hosts[message.host].relay_in = True
-                self._loading()
+            world.relay_in(message.host)
+            self._loading()
         elif isinstance(message, hub_messages.RankIn):
-            life = world.ranks.get(message.rank)
-            if life is not None and life.status == "starting":
-                life.status = "ready"
-                ready, size = world.ready_count(), len(world.ranks)
-                self._say(f"ranks loading: {ready} of {size} ready" + (" …" if ready < size else ""))
-                self._loading()
-                world.check_early_leave(now)
+            world.rank_in(message.rank, now)
+            self._loading()
         elif isinstance(message, hub_messages.TrainingBegan):
             self._began(message.text, now)
         elif isinstance(message, Progress):
@@ -293,6 +253,11 @@ class Run:
         elif isinstance(message, HubFailed):
             self.result = message.result or self.result
             world.hub_says_failed(message, now)
+
+    def _lose_early(
+        self, what: str, host: str, now: float, why: str = "", fix: str = "", tail: list[str] | None = None
+    ) -> None:
+        self.inquest.add(Incident(now, Surety.CAUSE, what, host, None, why, fix, tail or []))
 
     def _loading(self) -> None:
         assert self.world is not None
@@ -326,13 +291,10 @@ class Run:
     def _progress(self, progress: Progress) -> None:
         assert self.world is not None
         self.progress = progress
-        for figures in progress.ranks:
-            life = self.world.ranks.get(figures.rank)
-            if life is not None and life.status in ("training", "stalled"):
-                life.status = "stalled" if figures.stalled else "training"
-        self._out += [ShowProgress(progress), Publish()]
+        self.world.note_rates(progress)
+        self._out += [ev.ShowProgress(progress), ev.Publish()]
 
-    def _hub_ended(self, event: HubEnded, now: float) -> None:
+    def _hub_ended(self, event: ev.HubEnded, now: float) -> None:
         self.winding.hub_alive = False
         if self.world is not None:
             self.world.hub_ended(event.how, list(event.tail), now)
@@ -349,7 +311,7 @@ class Run:
 
     # time, the operator, the end
 
-    def _interrupted(self, event: Interrupted, now: float) -> None:
+    def _interrupted(self, event: ev.Interrupted, now: float) -> None:
         if not self.phase.terminal:
             self._fail(
                 Step.STOPPED, Incident(now, Surety.CAUSE, f"interrupted by {event.signal}"), now, exits.INTERRUPTED
@@ -374,7 +336,7 @@ class Run:
     def _silent(self, link: int, now: float) -> None:
         host = self._links.pop(link, None)
         self.heard.pop(link, None)
-        self._out.append(Shut(link, lost=True))
+        self._out.append(ev.Shut(link, lost=True))
         if host is None:
             return
         if self.world is not None:
@@ -420,7 +382,7 @@ class Run:
     def _flush_world(self) -> None:
         assert self.world is not None
         for effect in self.world.out:
-            if isinstance(effect, Say):
+            if isinstance(effect, ev.Say):
                 self._say(effect.text)
             else:
                 self._out.append(effect)
@@ -430,7 +392,7 @@ class Run:
         self.verdict_at = now
         self._move(Step.ENDED, why)
         self._end_world()
-        self._out.append(TellHub(Stop("done")))
+        self._out.append(ev.TellHub(Stop("done")))
         self._out += self.winding.end_fanout()
 
     def _fail(self, step: Step, incident: Incident, now: float, code: int = exits.NOT_DONE) -> None:
@@ -441,8 +403,8 @@ class Run:
         self._move(step, cause.what)
         self._end_world()
         self._say(f"run failed: {cause.what}")
-        self._out += [Send(link, Abort(cause.what, self.limits.kill_grace)) for link in self._links]
-        self._out.append(TellHub(Stop(cause.what)))
+        self._out += [ev.Send(link, Abort(cause.what, self.limits.kill_grace)) for link in self._links]
+        self._out.append(ev.TellHub(Stop(cause.what)))
         if self.world is None:
             self._out += self.winding.end_fanout()
 
@@ -457,9 +419,9 @@ class Run:
     def ledger(self) -> Ledger:
         return self.window.ledger
 
-    def beats(self) -> list[Effect]:
+    def beats(self) -> list[ev.Effect]:
         """A beat for every link; the shell asks once per beat."""
-        return [Send(link, Beat()) for link in self._links]
+        return [ev.Send(link, Beat()) for link in self._links]
 
     def hear(self, link: int, now: float) -> None:
         """Bytes of `link` have arrived that are no event (a beat, log lines)."""
@@ -475,8 +437,8 @@ class Run:
         self._publish()
 
     def _say(self, text: str) -> None:
-        self._out.append(Say(text))
+        self._out.append(ev.Say(text))
 
     def _publish(self) -> None:
-        if not self._out or not isinstance(self._out[-1], Publish):
-            self._out.append(Publish())
+        if not self._out or not isinstance(self._out[-1], ev.Publish):
+            self._out.append(ev.Publish())

@@ -18,7 +18,7 @@ from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.words import ending, ranks_text
-from flodl_wire.hub_messages import HubFailed, RankGone
+from flodl_wire.hub_messages import HubFailed, Progress, RankGone
 from flodl_wire.join_messages import HostFault, RankExited, RelayExited
 from flodl_wire.specs import RankPlace
 
@@ -248,6 +248,26 @@ class Supervision:
                 self.inquest.settle_now(now)
 
     # what the coordinator reports
+
+    def relay_in(self, host: str) -> None:
+        if host in self.hosts:
+            self.hosts[host].relay_in = True
+
+    def rank_in(self, rank: int, now: float) -> None:
+        """A rank has loaded and waits for the others."""
+        life = self.ranks.get(rank)
+        if life is None or life.status != "starting":
+            return
+        life.status = "ready"
+        ready, size = self.ready_count(), len(self.ranks)
+        self.out.append(Say(f"ranks loading: {ready} of {size} ready" + (" …" if ready < size else "")))
+        self.check_early_leave(now)
+
+    def note_rates(self, progress: Progress) -> None:
+        for figures in progress.ranks:
+            life = self.ranks.get(figures.rank)
+            if life is not None and life.status in ("training", "stalled"):
+                life.status = "stalled" if figures.stalled else "training"
 
     def hub_says_failed(self, report: HubFailed, now: float) -> None:
         self.hub_failed = report

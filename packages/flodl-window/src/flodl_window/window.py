@@ -43,7 +43,7 @@ class Window:
             return Reject(refused.code, refused.what, refused.why, refused.fix), None
         wait = max(0.0, self.opened + knobs.cap_s - now)
         salt = self.charter.salt_hex if knobs.admission == "open" else None
-        return Accept(self.ledger.ranks()[entry.host], wait, self.charter.instance, salt), entry
+        return Accept(self.ledger.ranks_of(entry.host), wait, self.charter.instance, salt), entry
 
     def judge(self, phase: Phase, now: float) -> quorum.Judgement:
         return quorum.judge(self.charter.knobs, self.ledger, phase, now - self.opened, self.armed)
