@@ -2,8 +2,8 @@
 
     u16 BE length | ciphertext of 1 to 65,519 bytes and its tag
 
-Large buffers are sealed where they lie and opened where they belong: one pass over the bytes, and no lock is held while
-`cryptography` works on them.
+Large buffers are sealed where they lie and opened where they belong: one pass over the bytes. Other threads go on
+meanwhile: `cryptography` lets go of the interpreter while it works on a record (measured, both ways).
 """
 
 from __future__ import annotations
