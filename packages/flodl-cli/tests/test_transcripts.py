@@ -1,7 +1,7 @@
 """Transcripts: a project's files and what `fdl` answers in it, as text a person can read and a run can rewrite.
 
-A transcript holds file sections (`=== name`, then the file), then commands (`$ fdl …`) each followed by its output: stdout
-as it is, stderr with `! ` in front, what would be exec'ed as `exec …`, and `[N]` for an exit code other than 0. `<project>`
+A transcript holds file sections (`=== name`, then the file), then commands (`$ fdl …`), each with its output: stdout
+as it is, stderr with `! ` in front, what would be exec'ed as `exec …`, and `[N]` for an exit code but 0. `<project>`
 stands for the folder. REWRITE_TRANSCRIPTS=1 writes what happened into the file instead of comparing.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +20,7 @@ from flodl_cli.project_command import Run
 from flodl_wire import environ
 
 TOOLS = "/tools"
+INTERNAL = "<INTERNAL>_"  # the prefix of our own variables, which is spelled out in one file only
 HERE = Path(__file__).parent / "transcripts"
 
 
@@ -57,7 +57,7 @@ def _write_files(head: str, folder: Path) -> None:
         name, _, body = section.partition("\n")
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(body.rstrip("\n") + "\n" if body.strip() else "")
+        file.write_text(body.rstrip("\n").replace(INTERNAL, environ.INTERNAL_PREFIX) + "\n" if body.strip() else "")
 
 
 def _run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -87,7 +87,7 @@ def _run(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     if code:
         lines.append(f"[{code}]")
     text = "\n".join(line.rstrip() for line in lines).replace(str(folder), "<project>")
-    return text.replace(sys.executable, "<python>") + "\n"
+    return text.replace(environ.INTERNAL_PREFIX, INTERNAL) + "\n"
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,3 +139,14 @@ def test_fdl_answers_as_the_transcript_says(
     project = tmp_path.resolve() / "project"
     project.mkdir()
     check(HERE / f"{name}.txt", project, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("*.txt")))
+def test_every_refusal_says_why_and_what_to_do(name: str) -> None:
+    for answer in (HERE / f"{name}.txt").read_text().split("\n$ ")[1:]:
+        refusal = [line for line in answer.splitlines() if line.startswith("! fdl: cannot")]
+        if refusal:
+            assert ": " in refusal[0].removeprefix("! fdl: "), answer
+            assert "\n! fix: " in answer, answer
+            assert "Traceback" not in answer
+            assert "exec " not in answer, "nothing is started"

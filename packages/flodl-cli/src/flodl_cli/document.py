@@ -16,7 +16,7 @@ from flodl_wire.faults import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 MAX_BYTES = 1 << 20  # a manifest is written by hand; whatever is larger is another file
 MAX_NODES = 100_000  # aliases of aliases grow without bound ("billion laughs")
@@ -47,10 +47,12 @@ def _text(path: str, shown: str) -> str:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as err:
-        raise Refused("unreadable", f"cannot read {shown}", err.strerror or str(err)) from None
+        raise Refused(
+            "unreadable", f"cannot read {shown}", err.strerror or str(err), "make it a readable file"
+        ) from None
     if len(data) > MAX_BYTES:
         raise Refused(
-            "unreadable", f"cannot read {shown}", f"it is larger than {MAX_BYTES >> 20} MiB, which no config is"
+            "unreadable", f"cannot read {shown}", f"it is larger than {MAX_BYTES >> 20} MiB", "is this another file?"
         )
     try:
         return data.decode("utf-8-sig")
@@ -85,7 +87,9 @@ def _read_yaml(text: str, shown: str) -> Node:
             shown, text, line, f"it holds the character {err.character!r}, which YAML does not allow"
         ) from None
     except RecursionError:
-        raise Refused("bad-config", f"cannot read {shown}", "it is nested too deeply") from None
+        raise Refused(
+            "bad-config", f"cannot read {shown}", "it is nested too deeply", "a config needs ten levels at most"
+        ) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -184,17 +188,28 @@ def _read_json(text: str, shown: str) -> Node:
             seen.add(name)
         return _Pairs(items)
 
-    def constant(word: str) -> None:
-        raise Refused("bad-config", f"cannot read {shown}", f"it holds {word}, which is no number a tool can use")
+    def constant(word: str) -> NoReturn:
+        raise Refused(
+            "bad-config",
+            f"cannot read {shown}",
+            f"it holds {word}, which is no number a tool can use",
+            "write a number",
+        )
+
+    def number(word: str) -> float:
+        return float(word) if math.isfinite(float(word)) else constant(word)
 
     try:
-        return _from_json(json.loads(text, object_pairs_hook=pairs, parse_constant=constant), shown)
+        document = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=number)
+        return _from_json(document, shown)
     except json.JSONDecodeError as err:
         raise _refused(shown, text, err.lineno, err.msg[:1].lower() + err.msg[1:], "", err.colno) from None
     except RecursionError:
-        raise Refused("bad-config", f"cannot read {shown}", "it is nested too deeply") from None
+        raise Refused(
+            "bad-config", f"cannot read {shown}", "it is nested too deeply", "a config needs ten levels at most"
+        ) from None
     except ValueError as err:
-        raise Refused("bad-config", f"cannot read {shown}", str(err)) from None
+        raise Refused("bad-config", f"cannot read {shown}", str(err), "quote what is meant as text") from None
 
 
 class _Pairs(list[tuple[str, object]]):
@@ -211,8 +226,11 @@ def _from_json(value: Any, shown: str) -> Node:
 
 def _refused(shown: str, text: str, line: int, why: str, fix: str = "", column: int = 0) -> Refused:
     """A fault at `line` that shows it between its neighbours, as compilers do."""
+    last = max(1, len(text.splitlines()))
+    if line > last:  # the parser stumbles over the end of the file
+        line, column = last, 0
     where = ":".join(str(part) for part in (shown, line, column) if part)
-    return Refused("bad-config", f"cannot read {where}", why + _context(text, line), fix)
+    return Refused("bad-config", f"cannot read {where}", why + _context(text, line), fix or "mend the line marked >")
 
 
 def _context(text: str, line: int) -> str:

@@ -22,6 +22,7 @@ def main(argv: list[str] | None = None) -> int:
             sibling.hand_over([path, *verb.argv[1:], *words[1:]])
     from flodl_wire.faults import guarded
 
+    _print_anything()
     return guarded("fdl", lambda: run(words), as_json=_wants_json(words))
 
 
@@ -55,6 +56,12 @@ def _builtin(line: command_line.CommandLine) -> int:
     else:
         from flodl_cli.cli_version import main as verb_main
     return verb_main(line)
+
+
+def _print_anything() -> None:
+    """A description or a path may hold what the terminal's encoding lacks: show `?` then, and go on."""
+    if sys.stdout.errors == "strict" or "utf" not in sys.stdout.encoding.lower():
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _wants_json(words: list[str]) -> bool:

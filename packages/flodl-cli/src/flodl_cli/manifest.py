@@ -140,7 +140,7 @@ def _enter(command: Command, place: str, where: str, files: Files, root: str) ->
     if not os.path.isdir(folder):
         raise wrong(node, f"{where}.path", f"there is no folder {folder}", "write a path relative to the manifest")
     if len(command.name.split()) > 8:
-        raise wrong(node, f"{where}.path", "the manifests name each other in a circle")
+        raise wrong(node, f"{where}.path", "the manifests name each other in a circle", "take one `path:` out")
     path = manifest_in(folder)
     if path is None:
         fix = "write one there, with `run:` or `commands:`"
@@ -181,7 +181,9 @@ def _env(node: Node | None, where: str) -> dict[str, str]:
                 child, f"{where}.{name}", f"its value is {kind(child)}, and an environment holds text", quoting(child)
             )
         if "\0" in child.value:
-            raise wrong(child, f"{where}.{name}", "its value holds a NUL byte, which no environment can carry")
+            raise wrong(
+                child, f"{where}.{name}", "its value holds a NUL byte, which no environment can carry", "take it out"
+            )
         found[name] = child.value
     return found
 

@@ -115,7 +115,12 @@ def _chain(path: str, root: str, files: Files) -> list[str]:
         real = os.path.realpath(current)
         if real in found:
             names = " → ".join(shown(step, root) for step in [*found, real])
-            raise Refused("inherit-cycle", f"cannot use {shown(path, root)}", f"inherit-from runs in a circle: {names}")
+            raise Refused(
+                "inherit-cycle",
+                f"cannot use {shown(path, root)}",
+                f"inherit-from runs in a circle: {names}",
+                "take one of them out",
+            )
         found.append(real)
         current = _parent(real, root, files)
     return found[::-1]

@@ -29,9 +29,8 @@ def hand_over_to_verb(line: CommandLine) -> NoReturn:
     verb = VERBS[line.command]
     for option, value in (("--gpus", line.gpus), ("--mode", line.mode)):
         if value is not None:
-            raise usage(
-                f"cannot use {option} with `fdl {line.command}`", "it chooses how a command of the project runs"
-            )
+            what = f"cannot use {option} with `fdl {line.command}`"
+            raise usage(what, "it chooses how a command of the project runs", "leave it out")
     tool = sibling.require(verb.argv[0], verb.package, f"do `fdl {line.command}`")
     os.environ.pop(environ.CONFIG_JSON, None)
     if line.verbosity is not None:
