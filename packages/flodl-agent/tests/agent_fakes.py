@@ -53,12 +53,16 @@ class FakeLink:
         with contextlib.suppress(OSError, Fault):
             while data := self.sock.recv(65536):
                 self.reading.wait()
-                frames = self.channel.receive_data(data)
-                with self._sending:
-                    self.sock.sendall(self.channel.data_to_send())
+                try:
+                    frames = self.channel.receive_data(data)
+                finally:
+                    with self._sending:
+                        self.sock.sendall(self.channel.data_to_send())
                 with self._changed:
                     self.heard += [decode_message(frame.body, JoinUp, "the agent") for frame in frames]
                     self._changed.notify_all()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
         with self._changed:
             self.ended = True
             self._changed.notify_all()
@@ -123,9 +127,9 @@ class FakeLink:
 class FakeWindow:
     """Listens on loopback; `link()` is the next agent."""
 
-    def __init__(self, salt: bytes | None = SALT) -> None:
+    def __init__(self, salt: bytes | None = SALT, port: int = 0) -> None:
         self.salt = salt
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(("127.0.0.1", port))
         self.listener.settimeout(PATIENCE)
         self.port: int = self.listener.getsockname()[1]
         self.links: list[FakeLink] = []
@@ -205,8 +209,8 @@ class Box:
         running.write(msgspec.json.encode(spec) + b"\n")
         return running
 
-    def start(self, verb: str, environment: dict[str, str]) -> Running:
-        self.running.append(Running([self.bin / "flodl-agent", verb], environment, self.root))
+    def start(self, verb: str, environment: dict[str, str], *before: str) -> Running:
+        self.running.append(Running([*before, self.bin / "flodl-agent", verb], environment, self.root))
         return self.running[-1]
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ class _Errand:
         return [local_agent(agent.path), "run"], {**own, **self._host.env}
 
     def _deliver(self) -> None:
-        """The spec: some hundred bytes, which a new pipe always takes. If nobody is there to read, the exit says why."""
+        """The spec: some hundred bytes, which a new pipe always takes. If nobody reads any more, the exit says why."""
         assert self._process and self._process.stdin
         try:
             os.write(self._process.stdin.fileno(), msgspec.json.encode(self._host.agent) + b"\n")

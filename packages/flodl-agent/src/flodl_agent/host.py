@@ -13,6 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from flodl_agent import descent, sibling
 from flodl_agent import events as ev
@@ -25,7 +26,7 @@ from flodl_agent.plan import Place, check_interface, localize, plan_children
 from flodl_agent.road import CannotDial, interface_of
 from flodl_agent.run_dir import make_run_dir
 from flodl_agent.store_listener import StoreListener
-from flodl_wire import deadlines
+from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.join_messages import Accept, Hello, JoinDown, Log, WorldFormed
@@ -72,6 +73,7 @@ class Host:
     async def run(self) -> ev.Finish:
         """Take part from the first dial to the last goodbye; how to exit."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_lose_our_mind)
         self._finished = self._loop.create_future()
         self._outputs = Outputs(self._show)
         descent.become_subreaper()  # should the keeper be killed, its orphans come to us
@@ -198,6 +200,15 @@ class Host:
         kind, _, number = name.partition(" ")
         if self._link:
             self._link.send(Log(lines, int(number) if number else None, kind, stream))
+
+
+def _lose_our_mind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A mistake of ours must not leave half an agent behind. Without us the keeper ends everything, the link's end
+    tells the rest.
+    """
+    loop.default_exception_handler(context)
+    sys.stderr.flush()
+    os._exit(exits.NOT_DONE)
 
 
 def _exact(raw: bytes) -> str:

@@ -74,9 +74,10 @@ class JoinLink(asyncio.Protocol):
 
     def connection_lost(self, err: Exception | None) -> None:
         if not self.opened.done():
-            self.opened.set_exception(
-                Transient("closed-early", "cannot open the join channel", str(err or "it was closed"))
-            )
+            try:
+                self._channel.receive_eof()  # a refusal may be followed by a reset instead of an end
+            except Fault as fault:
+                self.opened.set_exception(fault)
         self._closed.set()
         self.on_lost(LinkLost(str(self._fault or err or "it was closed at the other end")))
 

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,6 +78,8 @@ class Keeping:
     def stop(self, grace: float) -> None:
         """TERM to everything, KILL after `grace` seconds. A keeper that cannot do it any more is replaced by us."""
         self._tell({"stop": grace})
+        if self._process:
+            self._process.send_signal(signal.SIGCONT)  # should somebody have stopped it
         if self._overtime:
             self._overtime.cancel()
         self._overtime = self._loop.call_later(grace + _OVERTIME, self._kill_keeper)

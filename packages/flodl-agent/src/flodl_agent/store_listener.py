@@ -59,7 +59,7 @@ class StoreListener:
             ready = asyncio.Event()
             up, down = _up(reader, channel, ready, far_writer), _down(far_reader, channel, ready, far_writer, writer)
             await asyncio.gather(up, down)
-        except (OSError, Fault):
+        except (OSError, Fault, RuntimeError):  # the last: an end that asyncio has closed already
             writer.transport.abort()
         finally:
             writer.close()

@@ -1,0 +1,206 @@
+"""Who is killed, stopped or cut off, and what is left of the run on this host: nothing. Bystanders live on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_fakes import Box, FakeLink, FakeWindow, Running, alive, formed, wait_gone, wait_until
+
+from flodl_wire.join_messages import Abort, HostFault, RankExited, RelayExited
+
+# A rank as users write them: it starts a shell that starts a process, one with a session of its own, and an orphan.
+# Each announces itself, so that the test knows that all of them are there.
+RANK = """
+import os, subprocess, sys, time
+subprocess.Popen(["sh", "-c", "sleep 601 & echo sh child; wait"])
+own_session = "import os, time\\nos.setsid()\\nprint('own session', flush=True)\\ntime.sleep(602)"
+subprocess.Popen([sys.executable, "-c", own_session])
+subprocess.Popen(["sh", "-c", "setsid sh -c 'echo orphan; exec sleep 603' & exit 0"])
+print("rank", flush=True)
+time.sleep(600)
+"""
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def mark(request: pytest.FixtureRequest) -> str:
+    return f"kill-mark-{os.getpid()}-{abs(hash(request.node.name))}"
+
+
+@pytest.fixture
+def bystander(mark: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The user's own process, of the same name as one of the run's."""
+    process = subprocess.Popen(["sleep", "601"])
+    yield process
+    assert process.poll() is None, "a bystander was killed"
+    process.kill()
+    process.wait()
+
+
+class Run:
+    """One host with two such ranks and a relay, all of it up."""
+
+    def __init__(self, window: FakeWindow, box: Box, mark: str) -> None:
+        self.mark = mark
+        self.agent: Running = box.agent(window.spec(ranks=2, path=str(box.project)), MARK=mark)
+        self.link: FakeLink = window.link()
+        self.link.accept([0, 1])
+        self.link.send(formed(["python", "-c", RANK], box.project, [0, 1]))
+        self.link.wait_line(None, "relay of node-a")
+        for rank in (0, 1):
+            for line in ("rank", "sh child", "own session", "orphan"):
+                self.link.wait_line(rank, line)
+        assert len(alive(mark)) >= 12
+
+    def pid(self, what: str) -> int:
+        """Of the one process whose command line holds `what`."""
+        found = [pid for pid in alive(self.mark) if what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return found[0]
+
+    def kill(self, what: str, number: int) -> None:
+        os.kill(self.pid(what), number)
+
+
+@pytest.fixture
+def run(window: FakeWindow, box: Box, mark: str, bystander: subprocess.Popen[bytes]) -> Run:
+    return Run(window, box, mark)
+
+
+def test_an_abort_reaches_own_sessions_and_orphans(run: Run) -> None:
+    run.link.send(Abort("over"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+    assert all(exited.ordered for exited in run.link.all(RankExited)) and len(run.link.all(RankExited)) == 2
+
+
+def test_an_agent_that_is_killed_leaves_nothing(run: Run) -> None:
+    run.agent.process.kill()
+    run.link.wait_end()
+    wait_gone(run.mark)
+
+
+def test_an_agent_that_is_stopped_is_killed_by_its_keeper_with_all_the_rest(run: Run) -> None:
+    run.agent.process.send_signal(signal.SIGSTOP)
+    run.link.wait_end()
+    assert run.agent.wait() == -signal.SIGKILL
+    wait_gone(run.mark)
+
+
+def test_a_keeper_that_is_killed_leaves_nothing_and_the_agent_says_so(run: Run) -> None:
+    run.kill("keeper.py", signal.SIGKILL)
+    assert run.link.wait_for(HostFault).what == "the keeper of node-a was killed"
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_keeper_that_is_stopped_does_not_save_the_ranks(
+    run: Run,
+) -> None:
+    run.kill("keeper.py", signal.SIGSTOP)
+    run.link.send(Abort("over", grace_s=0.0))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_the_end_of_the_agent_s_stdin_ends_everything_and_names_it(run: Run) -> None:
+    run.agent.close_stdin()
+    assert run.link.wait_for(HostFault).code == "stdin-closed"
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_closed_link_ends_everything(run: Run) -> None:
+    run.link.close()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+    assert "lost the link to 127.0.0.1:" in run.agent.said()
+
+
+def test_a_silent_controller_is_a_lost_one(run: Run) -> None:
+    run.link.silent = True
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+    assert "no beat for 2 s" in run.agent.said()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_to_the_agent_ends_everything_and_is_named(run: Run, name: str) -> None:
+    run.agent.process.send_signal(getattr(signal, name))
+    fault = run.link.wait_for(HostFault)
+    assert (fault.code, fault.why) == ("signalled", f"it got {name}")
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_relay_that_is_killed_is_told_at_once_and_ends_the_host(run: Run) -> None:
+    run.kill("flodl-planes", signal.SIGKILL)
+    assert run.link.wait_for(RelayExited).signal == signal.SIGKILL
+    assert run.link.wait_for(HostFault).code == "relay-died"
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_killed_rank_is_told_and_the_others_live_on_without_its_leftovers(run: Run) -> None:
+    victims = [pid for pid in alive(run.mark) if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    before = len(alive(run.mark))
+    os.kill(min(victims), signal.SIGKILL)
+    exited = run.link.wait_for(RankExited)
+    assert (exited.signal, exited.code, exited.ordered, exited.out_of_memory) == (signal.SIGKILL, None, False, False)
+    assert exited.tail
+    # of its session: the shell and its sleep; those that left the session are left until the run's end
+    wait_until(lambda: len(alive(run.mark)) <= before - 3 or None, "its leftovers ended")
+    assert len([pid for pid in alive(run.mark) if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]) == 1
+    run.link.send(Abort("enough"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_rank_that_ignores_term_is_killed_after_the_grace(window: FakeWindow, box: Box, mark: str) -> None:
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    )
+    agent = box.agent(window.spec(path=str(box.project)), MARK=mark)
+    link = window.link()
+    link.accept([0])
+    link.send(formed(["python", "-c", stubborn], box.project, relay=False))
+    link.wait_line(0, "up")
+    link.send(Abort("over"))
+    assert link.wait_for(RankExited).signal == signal.SIGKILL
+    link.answer_bye()
+    assert agent.wait() == 1
+    assert alive(mark) == []
+
+
+def test_ranks_that_end_by_themselves_leave_no_daemons_behind(window: FakeWindow, box: Box, mark: str) -> None:
+    agent = box.agent(window.spec(path=str(box.project)), MARK=mark)
+    link = window.link()
+    link.accept([0])
+    link.send(formed(["sh", "-c", "setsid sleep 600 & echo done"], box.project, relay=False))
+    exited = link.wait_for(RankExited)
+    assert (exited.code, exited.tail) == (0, ["done"])
+    link.answer_bye()
+    assert agent.wait() == 0
+    assert alive(mark) == []
+
+
+def test_the_kernel_s_out_of_memory_killer_is_recognised_by_its_own_counter() -> None:
+    from flodl_agent.oom import counter_files, read_count
+
+    assert counter_files("0::/user.slice/run\n")[0] == "/sys/fs/cgroup/user.slice/run/memory.events"
+    assert counter_files("4:memory:/jobs\n0::/\n")[0] == "/sys/fs/cgroup/memory/jobs/memory.oom_control"
+    assert counter_files("")[-1] == "/proc/vmstat"
+    assert read_count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n") == 2
+    assert read_count("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n") == 0 and read_count("nothing") is None

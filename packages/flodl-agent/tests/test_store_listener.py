@@ -1,0 +1,140 @@
+"""Mode torch's rendezvous: bytes of a rank's store connection, sealed, to a controller that speaks the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from agent_fakes import PATIENCE, SALT
+
+from flodl_wire import preface
+from flodl_wire.channel import Responder
+from flodl_wire.frames import STORE
+
+SERVE = """
+import asyncio, sys
+from flodl_agent.store_listener import StoreListener
+
+async def main():
+    listener = StoreListener(("127.0.0.1", int(sys.argv[1])), bytes(range(16)))
+    listener.open()
+    print(listener.port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    listener.close()
+
+asyncio.run(main())
+"""
+
+
+class FarEnd:
+    """The controller's end of one store channel, blocking."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(PATIENCE)
+        self.sock = sock
+        self.channel = Responder(lambda keyed: SALT if keyed else None, kinds=(preface.STORE,))
+        self.bodies: list[bytes] = []
+
+    def receive(self) -> bytes:
+        """The body of the next store frame; b"" = their direction has ended."""
+        while not self.bodies:
+            data = self.sock.recv(1 << 16)
+            assert data, "the channel was closed"
+            frames = self.channel.receive_data(data)
+            self.sock.sendall(self.channel.data_to_send())
+            self.bodies += [bytes(frame.body) for frame in frames]
+        return self.bodies.pop(0)
+
+    def receive_all(self) -> bytes:
+        return b"".join(iter(self.receive, b""))
+
+    def send(self, data: bytes) -> None:
+        for start in range(0, max(1, len(data)), 1 << 20):
+            self.channel.send(STORE, data[start : start + (1 << 20)])
+            self.sock.sendall(self.channel.data_to_send())
+
+
+@pytest.fixture
+def controller() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        made.settimeout(PATIENCE)
+        yield made
+
+
+@pytest.fixture
+def port(controller: socket.socket) -> Iterator[int]:
+    """Of a listener in a process of its own."""
+    argv = [sys.executable, "-c", SERVE, str(controller.getsockname()[1])]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stdin and process.stderr
+        yield int(process.stdout.readline())
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) == 0
+
+
+def rank(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE)
+
+
+def receive_all(sock: socket.socket) -> bytes:
+    return b"".join(iter(lambda: sock.recv(1 << 16), b""))
+
+
+def test_each_connection_is_one_channel_and_bytes_pass_both_ways(controller: socket.socket, port: int) -> None:
+    for word in (b"first", b"second"):
+        with rank(port) as near, controller.accept()[0] as sock:
+            far = FarEnd(sock)
+            near.sendall(word)
+            assert far.receive() == word
+            far.send(word[::-1])
+            assert near.recv(100) == word[::-1]
+
+
+def test_a_direction_that_ends_leaves_the_other_open(controller: socket.socket, port: int) -> None:
+    with rank(port) as near, controller.accept()[0] as sock:
+        far = FarEnd(sock)
+        near.sendall(b"question")
+        near.shutdown(socket.SHUT_WR)
+        assert far.receive_all() == b"question"
+        far.send(b"answer")
+        far.send(b"")
+        assert receive_all(near) == b"answer"
+        assert sock.recv(1) == b"", "both directions have ended: the channel closes"
+
+
+def test_much_data_arrives_whole_at_a_slow_reader(controller: socket.socket, port: int) -> None:
+    data = bytes(range(256)) * (8 << 12)  # 8 MiB, more than all buffers on the way
+    with rank(port) as near, controller.accept()[0] as sock:
+        far = FarEnd(sock)
+
+        def speak() -> None:
+            near.sendall(data)
+            near.shutdown(socket.SHUT_WR)
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        assert far.receive_all() == data
+        speaker.join()
+        answer = threading.Thread(target=lambda: (far.send(data), far.send(b"")))
+        answer.start()
+        assert receive_all(near) == data
+        answer.join()
+
+
+def test_a_controller_that_closes_is_a_dead_store(controller: socket.socket, port: int) -> None:
+    with rank(port) as near:
+        controller.accept()[0].close()
+        with contextlib.suppress(ConnectionResetError):
+            assert near.recv(1) == b""
+
+
+def test_a_controller_that_is_gone_is_a_dead_store(controller: socket.socket, port: int) -> None:
+    controller.close()
+    with rank(port) as near, contextlib.suppress(ConnectionResetError):
+        assert near.recv(1) == b""
