@@ -1,4 +1,6 @@
-"""The suite's kit stands beside the tests: window_worlds.py (machines), window_fleet.py (agents and a hub that speak the wire)."""
+"""The suite's kit stands beside the tests: window_worlds.py (machines), window_fleet.py (agents and a hub that speak
+the wire).
+"""
 
 from __future__ import annotations
 

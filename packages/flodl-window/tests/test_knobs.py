@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from window_worlds import cluster
 
+from flodl_window.knobs import CAPACITY, Knobs, resolve
 from flodl_wire.faults import Refused
 
-from flodl_window.knobs import CAPACITY, Knobs, resolve
 
-
-def knobs(*devices: object, mode: str = "cpu_cadence", fanout: bool = True, loopback: bool = False, **join: Any) -> Knobs:
+def knobs(
+    *devices: object, mode: str = "cpu_cadence", fanout: bool = True, loopback: bool = False, **join: Any
+) -> Knobs:
     return resolve(cluster(*devices, **join), mode, fanout=fanout, loopback=loopback)
 
 

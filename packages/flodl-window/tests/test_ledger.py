@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from window_worlds import cluster, hello, offers
 
-from flodl_wire.faults import Refused
-from flodl_wire.join_messages import DeviceOffer, Hello
-
 from flodl_window.ledger import Cohort, Ledger, classify
 from flodl_window.roster import read_roster
+from flodl_wire.faults import Refused
+from flodl_wire.join_messages import DeviceOffer, Hello
 
 
 def ledger(*devices: object, walk_ins: bool = False, **cohort: Any) -> Ledger:

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 from window_worlds import cluster
 
-from flodl_wire.faults import Refused
-
 from flodl_window import modes
+from flodl_wire.faults import Refused
 
 
 def test_processor_ranks_average_through_the_controller_by_default() -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from flodl_window.phases import FIRST, TABLE, No, Phase, Step, To, after, diagram
 from flodl_wire.faults import Refused
 from flodl_wire.state import PHASES
-
-from flodl_window.phases import FIRST, TABLE, No, Phase, Step, To, after, diagram
 
 DOCS = Path(__file__).parents[3] / "docs" / "phases.md"
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flodl_wire.config import Cluster, JoinWindow, parse_cluster
-from flodl_wire.hub_messages import RankIn, Ready, RelayIn, TrainingBegan
-from flodl_wire.join_messages import DeviceOffer, Hello, JoinUp
-
 from flodl_window import events as ev
 from flodl_window import knobs
 from flodl_window.formation import Charter
@@ -15,6 +11,9 @@ from flodl_window.ledger import Cohort
 from flodl_window.limits import Limits
 from flodl_window.roster import read_roster
 from flodl_window.run import Run
+from flodl_wire.config import Cluster, JoinWindow, parse_cluster
+from flodl_wire.hub_messages import RankIn, Ready, RelayIn, TrainingBegan
+from flodl_wire.join_messages import DeviceOffer, Hello, JoinUp
 
 SALT = "00112233445566778899aabbccddeeff"
 
@@ -39,7 +38,9 @@ def hello(host: str, count: int = 1, kind: str = "cpu", **more: Any) -> Hello:
     return Hello(host, "agent-" + host, offers(count, kind), **more)
 
 
-def charter(of: Cluster, *, mode: str = "cpu_cadence", fanout: bool = True, loopback: bool = False, **cohort: Any) -> Charter:
+def charter(
+    of: Cluster, *, mode: str = "cpu_cadence", fanout: bool = True, loopback: bool = False, **cohort: Any
+) -> Charter:
     return Charter(
         run="20260101-000000-abcd",
         mode=mode,
@@ -110,10 +111,18 @@ class Driven:
         self.hub(TrainingBegan("training: 2 ranks"))
 
     def sent(self, kind: type) -> list[Any]:
-        return [effect.message for effect in self.effects if isinstance(effect, ev.Send) and isinstance(effect.message, kind)]
+        return [
+            effect.message
+            for effect in self.effects
+            if isinstance(effect, ev.Send) and isinstance(effect.message, kind)
+        ]
 
     def told(self, kind: type) -> list[Any]:
-        return [effect.message for effect in self.effects if isinstance(effect, ev.TellHub) and isinstance(effect.message, kind)]
+        return [
+            effect.message
+            for effect in self.effects
+            if isinstance(effect, ev.TellHub) and isinstance(effect.message, kind)
+        ]
 
     @property
     def said(self) -> list[str]:

@@ -1,0 +1,572 @@
+"""From formation to the verdict: what hosts, the fan-out and the coordinator report, and what the run makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from window_worlds import Driven, cluster, formed, hello
+
+from flodl_window import events as ev
+from flodl_window.run import Run
+from flodl_wire.faults import Refused
+from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, RankGone, RankIn, RankProgress, RelayIn, Stop
+from flodl_wire.join_messages import (
+    Abort,
+    Accept,
+    Bye,
+    HostFault,
+    RankExited,
+    Reject,
+    RelayExited,
+    WorldFormed,
+)
+from flodl_wire.join_messages import Step as StepMessage
+from flodl_wire.result import RunResult
+from flodl_wire.specs import FanoutEvent
+
+
+def result() -> RunResult:
+    return RunResult("20260101-000000-abcd", "cpu_cadence", 2, samples=100)
+
+
+def trained(*devices: object, **how: Any) -> Driven:
+    world = formed(*(devices or ("cpu:1", "cpu:1")), **how)
+    world.train()
+    assert world.run.phase.value == "training"
+    return world
+
+
+def finish(world: Driven) -> None:
+    world.hub(Finished(result()))
+    for host in list(world.links):
+        assert world.run.world is not None
+        for rank in world.run.world.hosts[host].ranks:
+            world.says(host, RankExited(rank, 0))
+        world.says(host, Bye())
+        world.gone(host)
+    world.at(world.now + 0.25)
+
+
+def end_children(world: Driven) -> None:
+    world.do(ev.HubEnded("exit 0"))
+    world.do(ev.FanoutEnded("exit 0"))
+
+
+def failed(world: Driven) -> str:
+    """The run has failed; the first cause as people read it."""
+    assert world.run.phase.value == "failed", world.run.phase
+    assert world.run.cause is not None
+    return world.run.cause.cause().what
+
+
+# formation
+
+
+def test_everybody_is_told_of_the_world_when_it_forms() -> None:
+    world = formed("cpu:2", "cpu:1")
+    assert [place.rank for form in world.told(Form) for place in form.places] == [0, 1, 2]
+    first, second = world.sent(WorldFormed)
+    assert (first.envelope.world_size, first.envelope.num_workers, first.envelope.worker.ranks) == (3, 2, [0, 1])
+    assert (second.envelope.worker.host, second.envelope.worker.index, second.envelope.worker.ranks) == (
+        "node-b",
+        1,
+        [2],
+    )
+    assert first.command is not None and first.command.argv == ["python", "train.py", "--lr", "0.1"]
+    assert first.relay is not None and first.relay.ranks == [0, 1] and first.relay.hub_socket == ""
+    assert not first.envelope.salt, "ranks open no sealed channel"
+    assert world.said[-1] == "world formed: 3 ranks on 2 hosts, mode cpu_cadence"
+
+
+def test_a_host_of_this_box_finds_the_hub_by_its_socket() -> None:
+    of = cluster("cpu:2")
+    world = Driven(of)
+    world.run.ledger.roster[0] = world.run.ledger.roster[0].__class__(
+        "node-a", world.run.ledger.roster[0].devices, True, of.workers[0]
+    )
+    world.run.ledger._named["node-a"] = world.run.ledger.roster[0]
+    world.hello(hello("node-a", 2))
+    assert world.sent(WorldFormed)[0].relay.hub_socket == "/run/hub.sock"
+
+
+def test_the_environment_of_a_host_is_the_clusters_overlaid_by_its_own() -> None:
+    from flodl_wire.config import parse_cluster
+
+    of = parse_cluster(
+        {
+            "controller": {"host": "c", "path": "/p"},
+            "env": {"A": "cluster", "B": "cluster"},
+            "gpu_ram_share": 0.5,
+            "workers": [{"host": "node-a", "local_devices": "cpu:2", "path": "/p", "env": {"B": "its own é \n'$"}}],
+        }
+    )
+    world = Driven(of)
+    world.run.charter.gpu_ram_share = of.gpu_ram_share
+    world.hello(hello("node-a", 2))
+    letter = world.sent(WorldFormed)[0]
+    assert letter.command.env == {"A": "cluster", "B": "its own é \n'$"}
+    assert letter.envelope.worker.gpu_ram_share == 0.5
+
+
+def test_a_walk_in_runs_its_own_program_and_follows_the_roster() -> None:
+    world = Driven(cluster("cpu:1", target_ranks=2))
+    world.hello(hello("stranger"))
+    world.hello(hello("node-a"))
+    letters = {letter.envelope.worker.host: letter for letter in world.sent(WorldFormed)}
+    assert letters["stranger"].command is None and letters["stranger"].envelope.worker.ranks == [1]
+    assert letters["node-a"].envelope.worker.ranks == [0]
+
+
+def test_an_open_door_hands_out_the_salt_and_a_keyed_one_does_not() -> None:
+    open_world = Driven(cluster(discovery=True, min_rank_start=2), fanout=False, loopback=True)
+    open_world.hello(hello("a"))
+    assert open_world.sent(Accept)[0].salt_hex == open_world.run.charter.salt_hex
+    keyed = Driven(cluster("cpu:1", "cpu:1"))
+    keyed.hello(hello("node-a"))
+    assert keyed.sent(Accept)[0].salt_hex is None
+
+
+def test_a_refused_hello_costs_nobody_else_anything() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.hello(hello("node-a"))
+    out = world.do(ev.HelloReceived(77, hello("node-a"), "10.0.0.66"))
+    assert isinstance(out[0], ev.Send) and isinstance(out[0].message, Reject) and out[1] == ev.Shut(77)
+    world.do(ev.LinkClosed(77))
+    world.hello(hello("node-b"))
+    assert world.run.phase.value == "forming"
+    assert world.run.window.refused[0]["code"] == "host-already-in"
+
+
+def test_a_newcomer_after_the_formation_is_told_that_the_window_is_closed() -> None:
+    world = formed("cpu:2")
+    out = world.do(ev.HelloReceived(77, hello("late"), "10.0.0.66"))
+    assert isinstance(out[0], ev.Send) and isinstance(out[0].message, Reject) and out[0].message.code == "window-closed"
+
+
+def test_a_relay_that_does_not_come_is_named_with_its_box() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.hub(RelayIn("node-a"))
+    world.at(59)
+    assert world.run.phase.value == "forming"
+    world.at(60)
+    assert failed(world).startswith("host node-b: its relay has not dialled in within 60 s")
+
+
+def test_ranks_that_never_get_ready_are_named_with_their_box() -> None:
+    world = formed("cpu:1", "cpu:2")
+    for host in ("node-a", "node-b"):
+        world.hub(RelayIn(host))
+    world.hub(RankIn(0))
+    world.hub(RankIn(1))
+    world.at(299)
+    assert world.run.phase.value == "forming"
+    world.at(300)
+    assert failed(world).startswith("rank 2 on node-b not ready within 300 s")
+
+
+def test_loading_is_narrated() -> None:
+    world = formed("cpu:2")
+    world.hub(RelayIn("node-a"))
+    world.hub(RankIn(1))
+    assert world.said[-1] == "ranks loading: 1 of 2 ready …" and world.run.why == "1 of 2 ranks ready"
+    world.hub(RankIn(0))
+    assert world.said[-1] == "ranks loading: 2 of 2 ready"
+
+
+# the good end
+
+
+def test_a_run_is_done_when_training_is_finished_and_every_link_has_closed() -> None:
+    world = trained()
+    world.hub(Finished(result()))
+    world.says("node-a", RankExited(0, 0))
+    world.says("node-a", Bye())
+    world.gone("node-a")
+    world.at(world.now + 5)
+    assert world.run.phase.value == "training", "node-b is still there"
+    world.says("node-b", RankExited(1, 0))
+    world.says("node-b", Bye())
+    world.gone("node-b")
+    world.at(world.now + 0.25)
+    assert world.run.phase.value == "done" and world.run.exit_code == 0
+    assert ev.EndFanout() in world.effects and world.told(Stop)[0].reason == "done"
+    assert world.concluded is None
+    end_children(world)
+    assert world.concluded == 0
+
+
+def test_a_goodbye_is_answered_by_closing() -> None:
+    world = trained()
+    out = world.says("node-a", Bye())
+    assert ev.Shut(world.links["node-a"]) in out
+
+
+def test_a_command_that_averages_nothing_is_a_fair_command() -> None:
+    world = formed("cpu:2")
+    for rank in (0, 1):
+        world.says("node-a", RankExited(rank, 0))
+    world.says("node-a", RelayExited(1))
+    world.says("node-a", Bye())
+    world.gone("node-a")
+    world.at(1)
+    assert world.run.phase.value == "done" and "without averaging" in world.run.why
+    assert not world.told(RankGone), "the coordinator would call it a failure"
+
+
+def test_a_rank_that_leaves_before_training_leaves_the_others_waiting_and_fails_the_run() -> None:
+    world = formed("cpu:2")
+    world.hub(RelayIn("node-a"))
+    world.hub(RankIn(0))
+    world.says("node-a", RankExited(1, 0))
+    assert failed(world) == "rank 1 on node-a exit 0 before training began: rank 0 would wait for it for ever"
+
+
+def test_a_coordinator_that_never_reports_the_end_fails_the_run() -> None:
+    world = trained("cpu:2")
+    for rank in (0, 1):
+        world.says("node-a", RankExited(rank, 0))
+    world.says("node-a", Bye())
+    world.gone("node-a")
+    world.at(world.now + 6)
+    assert "coordinator has not reported an end" in failed(world)
+
+
+# ranks that end
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_rank_that_exits_non_zero_fails_the_run_by_name(begun: bool) -> None:
+    world = formed("cpu:2", "cpu:1")
+    if begun:
+        world.train()
+    world.says("node-b", RankExited(2, 3, tail=["Traceback", "ValueError: no"]))
+    assert failed(world) == "rank 2 on node-b exit 3"
+    assert world.run.cause is not None and world.run.cause.tail[-1] == "ValueError: no"
+    assert {message.reason for message in world.sent(Abort)} == {"rank 2 on node-b exit 3"} and len(
+        world.sent(Abort)
+    ) == 2
+    assert world.run.exit_code == 1
+
+
+def test_a_rank_killed_before_training_fails_the_run() -> None:
+    world = formed("cpu:2")
+    world.says("node-a", RankExited(1, None, 9))
+    assert failed(world) == "rank 1 on node-a killed by signal 9 (out of memory?)"
+
+
+def test_a_rank_the_kernel_killed_for_memory_is_said_to_be_so() -> None:
+    world = formed("cpu:2")
+    world.says("node-a", RankExited(1, None, 9, out_of_memory=True))
+    assert failed(world) == "rank 1 on node-a killed by signal 9 (out of memory)"
+
+
+def test_a_rank_killed_while_training_is_for_the_coordinator_to_judge() -> None:
+    world = trained()
+    world.says("node-b", RankExited(1, None, 9))
+    assert world.run.phase.value == "training"
+    gone = world.told(RankGone)[0]
+    assert (gone.rank, gone.clean, gone.code) == (1, False, None)
+    world.says("node-b", Bye())
+    world.gone("node-b")
+    finish(world)
+    assert world.run.phase.value == "done" and world.run.world is not None and world.run.world.degraded
+    assert "degraded: rank 1 lost" in world.run.why
+
+
+def test_one_loss_too_many_is_named_by_the_loss_and_explained_by_the_tolerance() -> None:
+    world = trained()
+    world.says("node-b", RankExited(1, None, 9))
+    world.hub(HubFailed("below-tolerance", "the cohort fell below tolerance", "1 of 2 ranks lost, max_failure is 1"))
+    assert failed(world).startswith("rank 1 on node-b killed by signal 9 (out of memory?): the cohort fell below")
+
+
+def test_a_death_is_named_even_when_the_coordinator_speaks_first() -> None:
+    world = trained()
+    world.hub(HubFailed("below-tolerance", "the cohort fell below tolerance", rank=1))
+    assert world.run.phase.value == "training", "the rank's own report may be on its way"
+    world.now += 0.2
+    world.says("node-b", RankExited(1, None, 11))
+    assert failed(world).startswith("rank 1 on node-b killed by signal 11 (SIGSEGV)")
+
+
+def test_an_exit_is_named_even_when_the_coordinator_speaks_first() -> None:
+    world = trained()
+    world.hub(HubFailed("rank-failed", "rank 1 failed", "ValueError: no", rank=1))
+    world.now += 0.2
+    world.says("node-b", RankExited(1, 3))
+    assert failed(world) == "rank 1 on node-b exit 3"
+
+
+def test_a_coordinator_that_names_nobody_is_the_cause_and_what_follows_is_not() -> None:
+    world = trained()
+    world.hub(HubFailed("checkpoint-failed", "cannot write the checkpoint", "No space left on device"))
+    world.says("node-b", RankExited(1, 1))
+    assert failed(world) == "cannot write the checkpoint: No space left on device"
+
+
+def test_a_coordinators_word_stands_when_no_report_comes() -> None:
+    world = trained()
+    world.hub(HubFailed("rank-failed", "rank 1 failed", "its loss is nan", rank=1))
+    world.at(world.now + 1.25)
+    assert failed(world) == "rank 1 failed: its loss is nan"
+
+
+def test_ends_we_ordered_are_no_news() -> None:
+    world = formed("cpu:2", "cpu:1")
+    world.says("node-b", RankExited(2, 3))
+    world.says("node-a", RankExited(0, None, 15, ordered=True))
+    world.says("node-a", RankExited(1, None, 9, ordered=True))
+    assert failed(world) == "rank 2 on node-b exit 3"
+
+
+def test_a_crash_after_the_training_is_told_but_changes_nothing() -> None:
+    world = trained()
+    world.hub(Finished(result()))
+    world.says("node-b", RankExited(1, None, 11))
+    assert any("after the training was done" in line for line in world.said)
+    world.says("node-b", Bye())
+    world.gone("node-b")
+    finish(world)
+    assert world.run.phase.value == "done"
+
+
+def test_a_program_that_fails_after_the_training_still_fails_the_run() -> None:
+    world = trained()
+    world.hub(Finished(result()))
+    world.says("node-b", RankExited(1, 1))
+    assert failed(world) == "rank 1 on node-b exit 1"
+
+
+# relays, agents, hosts
+
+
+def test_a_killed_relay_is_the_cause_and_its_ranks_ends_are_echoes() -> None:
+    world = formed("cpu:2")
+    world.says("node-a", RelayExited(None, 9))
+    world.says("node-a", RankExited(0, 1))
+    assert failed(world) == "relay on node-a killed by signal 9 (out of memory?)"
+
+
+def test_a_relay_that_only_follows_its_rank_is_not_the_cause() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.says("node-b", RelayExited(1))
+    world.now += 0.1
+    world.says("node-b", RankExited(1, 3))
+    assert failed(world) == "rank 1 on node-b exit 3"
+
+
+def test_a_relay_that_dies_by_itself_is_named_when_the_agent_gives_up() -> None:
+    world = formed("cpu:2")
+    world.says("node-a", RelayExited(1))
+    world.at(1)
+    world.says("node-a", HostFault("relay-died", "the relay of node-a ended", "exit 1"))
+    assert failed(world) == "relay on node-a exit 1"
+
+
+def test_a_host_lost_while_training_is_tolerated_as_far_as_the_coordinator_says() -> None:
+    world = trained("cpu:2", "cpu:1")
+    world.gone("node-a")
+    assert [gone.rank for gone in world.told(RankGone)] == [0, 1]
+    assert world.run.phase.value == "training"
+    world.do(ev.FanoutReported(FanoutEvent("exited", "node-a", -9)))
+    finish(world)
+    assert world.run.phase.value == "done" and world.run.world is not None and world.run.world.degraded
+
+
+def test_an_agent_that_was_killed_is_named_with_its_end() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.gone("node-b")
+    assert world.run.phase.value == "forming", "the fan-out may say more"
+    world.now += 0.1
+    world.do(ev.FanoutReported(FanoutEvent("exited", "node-b", -9, "last line")))
+    assert failed(world) == "host node-b lost: its agent ended (killed by signal 9 (out of memory?))"
+
+
+def test_a_link_that_breaks_without_a_word_is_a_lost_host() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.gone("node-b")
+    world.at(1.5)
+    assert failed(world).startswith("host node-b lost: its link closed without a goodbye")
+
+
+def test_a_silent_host_is_lost_after_fifteen_seconds() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.train()
+    quiet = world.links.pop("node-b")
+    world.at(14)
+    assert not world.told(RankGone)
+    world.at(15.5)
+    assert [gone.why for gone in world.told(RankGone)] == ["host node-b lost: no sign of life for 15 s"]
+    assert ev.Shut(quiet, lost=True) in world.effects
+    world.hub(HubFailed("below-tolerance", "too few", rank=1))
+    assert failed(world).startswith("host node-b lost: no sign of life for 15 s")
+
+
+def test_nobody_is_blamed_when_the_controller_itself_was_asleep() -> None:
+    world = trained()
+    world.now += 3600
+    world.do(ev.Ticked())
+    assert not world.told(RankGone)
+
+
+def test_a_host_that_cannot_start_its_command_says_what_is_missing() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.says("node-b", HostFault("no-command", "cannot start rank 1", 'no such command "trian.py"', "install it"))
+    assert failed(world) == 'host node-b: cannot start rank 1: no such command "trian.py"'
+    assert world.run.cause is not None and world.run.cause.fix == "install it"
+
+
+def test_a_host_that_leaves_with_ranks_unaccounted_for_is_lost() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.says("node-b", Bye("told to"))
+    assert failed(world) == "host node-b left with rank 1 unaccounted for: told to"
+
+
+# the fan-out
+
+
+@pytest.mark.parametrize("code", [0, 255])
+def test_an_agent_that_ends_before_the_world_forms_fails_the_run_at_once(code: int) -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.do(ev.FanoutReported(FanoutEvent("started", "node-b", command="ssh node-b flodl-agent run")))
+    world.do(ev.FanoutReported(FanoutEvent("exited", "node-b", code, "banner\nPermission denied (publickey).")))
+    assert failed(world) == f"host node-b could not join: its agent ended (exit {code}): Permission denied (publickey)."
+    assert world.run.cause is not None and "ssh node-b flodl-agent run" in world.run.cause.fix
+    assert ev.EndFanout() in world.effects
+
+
+def test_a_refused_roster_host_fails_the_run_with_the_refusal() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.hello(hello("node-b", 2))
+    world.do(ev.FanoutReported(FanoutEvent("exited", "node-b", 1, "refused")))
+    assert failed(world) == "cannot admit node-b: it offers 2 devices, the roster says 1"
+
+
+def test_a_fan_out_that_dies_is_the_cause() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.says("node-a", HostFault("stdin-closed", "its stdin closed"))
+    world.do(ev.FanoutEnded("killed by signal 9 (out of memory?)"))
+    assert failed(world).startswith("fan-out lost: flodl-agent fanout killed by signal 9")
+
+
+# the coordinator
+
+
+def test_a_lost_coordinator_is_the_cause_and_what_follows_is_not() -> None:
+    world = trained()
+    world.do(ev.HubEnded("killed by signal 9 (out of memory?)"))
+    world.says("node-a", RankExited(0, 1))
+    assert failed(world) == "coordinator lost: flodl-planes hub killed by signal 9 (out of memory?)"
+    assert len(world.sent(Abort)) == 2
+
+
+def test_a_coordinator_that_cannot_start_fails_the_window_at_once_with_its_last_words() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"), ready=False)
+    world.do(ev.HubEnded("exit 1", ("flodl-planes: cannot load numpy",)))
+    assert failed(world).endswith("flodl-planes hub exit 1: flodl-planes: cannot load numpy")
+
+
+# the operator and the end
+
+
+def test_an_interrupt_ends_the_run_with_130() -> None:
+    world = trained()
+    world.do(ev.Interrupted("SIGINT"))
+    assert failed(world) == "interrupted by SIGINT" and world.run.exit_code == 130
+    for host in list(world.links):
+        world.gone(host)
+    assert ev.EndFanout() in world.effects
+    end_children(world)
+    assert world.concluded == 130
+
+
+def test_an_interrupt_before_the_world_forms_ends_the_fan_out_at_once() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.hello(hello("node-a"))
+    out = world.do(ev.Interrupted("SIGTERM"))
+    assert ev.EndFanout() in out and len(world.sent(Abort)) == 1
+
+
+def test_what_does_not_end_by_itself_is_ended_by_force_within_ten_seconds() -> None:
+    world = trained()
+    world.do(ev.Interrupted("SIGINT"))
+    world.at(world.now + 6.75)
+    assert ev.EndFanout() not in world.effects, "agents may still be sending their last lines"
+    world.at(world.now + 0.5)
+    assert ev.EndFanout() in world.effects and ev.KillChildren() not in world.effects
+    world.at(world.now + 2)
+    assert ev.KillChildren() in world.effects and world.concluded == 130
+
+
+def test_the_verdict_is_spoken_once() -> None:
+    world = trained()
+    world.says("node-b", RankExited(1, 3))
+    world.says("node-a", RankExited(0, 4))
+    world.do(ev.Interrupted("SIGINT"))
+    world.do(ev.HubEnded("exit 1"))
+    assert failed(world) == "rank 1 on node-b exit 3" and world.run.exit_code == 1
+
+
+# mode torch
+
+
+def test_a_torch_world_trains_when_its_last_process_runs_and_ends_when_all_exit() -> None:
+    world = formed("cpu:1", "cpu:1", mode="torch")
+    assert world.sent(WorldFormed)[0].relay is None
+    world.says("node-a", StepMessage("rank 0 started", 0))
+    assert world.run.phase.value == "forming"
+    world.says("node-b", StepMessage("rank 1 started", 1))
+    assert world.run.phase.value == "training"
+    for at, host in enumerate(("node-a", "node-b")):
+        world.says(host, RankExited(at, 0))
+        world.says(host, Bye())
+        world.gone(host)
+    world.at(1)
+    assert world.run.phase.value == "done"
+
+
+def test_a_torch_world_tolerates_no_loss() -> None:
+    world = formed("cpu:1", "cpu:1", mode="torch")
+    for at, host in enumerate(("node-a", "node-b")):
+        world.says(host, StepMessage(f"rank {at} started", at))
+    world.says("node-b", RankExited(1, None, 9))
+    assert failed(world).startswith("rank 1 on node-b killed by signal 9")
+
+
+# what is shown
+
+
+def test_the_snapshot_tells_the_truth_and_no_secret() -> None:
+    import msgspec
+
+    from flodl_window.snapshot import snapshot
+
+    world = Driven(cluster("cpu:2", "cpu:1"))
+    world.at(10)
+    world.hello(hello("node-b", 1, libtorch="cpu"))
+    state = snapshot(world.run, world.now)
+    assert (state.phase, state.joined_ranks, state.min_rank_start, state.target_ranks) == ("waiting", 1, 3, 3)
+    assert (state.window_remaining_secs, state.cap_remaining_secs) == (290, 590)
+    assert state.members[0].host == "node-b" and state.members[0].joined_at_secs == 10
+    world.hello(hello("node-a", 2))
+    world.train()
+    world.hub(Progress(0, 5, 10, 100, 50.0, ranks=[RankProgress(1, 1.0, 1, stalled=True)]))
+    state = snapshot(world.run, world.now)
+    assert state.window_remaining_secs is None and [rank.status for rank in state.ranks] == [
+        "training",
+        "stalled",
+        "training",
+    ]
+    world.says("node-b", RankExited(2, 3))
+    state = snapshot(world.run, world.now)
+    assert state.phase == "failed" and state.cause is not None and state.cause.rank == 2
+    assert world.run.charter.salt_hex not in msgspec.json.encode(state).decode()
+
+
+def test_a_wrong_step_is_refused_loudly() -> None:
+    from flodl_window.phases import Step
+
+    run: Run = formed("cpu:2").run
+    with pytest.raises(Refused):
+        run._move(Step.QUORUM_HELD, "no")
