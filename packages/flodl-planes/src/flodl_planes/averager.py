@@ -9,14 +9,13 @@ attempt.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flodl_planes.contribution import carries
 from flodl_planes.kernels import Adder
 from flodl_planes.layout import MEAN, Layout
-from flodl_planes.reduction import carries
 from flodl_planes.relay import averages
 from flodl_planes.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_wire.plane_messages import Commit, Round
@@ -92,6 +91,3 @@ class Attempt:
         self.aborted = True
         for link in self.links:
             link.stop()
-
-
-Done = Callable[[Attempt], None]

@@ -61,7 +61,6 @@ class HubTransport:
         self._attempt: Attempt | None = None  # the running one
         self._keeping: tuple[int, int] | None = None
         self._committed = -1
-        self._hands: tuple[int, list[int]] = (-1, [])
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
         self._work: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
@@ -97,7 +96,7 @@ class HubTransport:
             if self._attempt:
                 self._attempt.abort()
                 self._attempt = None
-            round = msgspec.structs.replace(round, hands=self._hands_of(round.round))
+            round = msgspec.structs.replace(round, hands=sorted(rank for rank in self._rank_links if rank not in self._gone))
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
             if round.alone or not moves:
                 self._pass_on(round, links, moves)
@@ -141,14 +140,6 @@ class HubTransport:
         self._work.put(None)
 
     # rounds
-
-    def _hands_of(self, number: int) -> list[int]:
-        """The ranks that sum in round `number`: those alive when its first attempt begins (reduction.py says why it
-        stays so).
-        """
-        if self._hands[0] != number:
-            self._hands = (number, sorted(rank for rank in self._rank_links if rank not in self._gone))
-        return self._hands[1]
 
     def _own_average(self) -> NDArray[np.uint8]:
         assert self.layout
@@ -250,6 +241,7 @@ class HubTransport:
             body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
             if isinstance(body, RankHello) and self.layout is None:
                 self.layout = Layout.of_sections(body.sections)
+                self._attach(link)
             self._events.put(events.FromRank(message.rank, body))
         elif isinstance(message, RelayHello):
             self._join(link, message)
@@ -261,13 +253,19 @@ class HubTransport:
         elif isinstance(message, Kept):
             self._kept(link, message)
         elif isinstance(message, Shared):
-            if not isinstance(link, SharedLink) or self.layout is None:
+            if not isinstance(link, SharedLink):
                 raise Broken(
                     "bad-message",
                     f"cannot go on with the relay of {link.host}",
-                    "it shares memory over a network, or too early",
+                    "it shares memory over a network",
                 )
-            link.attach(message, self.layout)
+            link.shared = message
+            self._attach(link)
+
+    def _attach(self, link: RelayLink) -> None:
+        """A relay announces its memory just before its last rank's hello, which may be the first with a layout."""
+        if isinstance(link, SharedLink) and link.shared and self.layout:
+            link.attach(self.layout)
 
     def _own_rank(self, link: RelayLink, rank: int) -> None:
         if rank not in link.ranks:

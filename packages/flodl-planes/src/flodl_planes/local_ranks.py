@@ -121,9 +121,9 @@ class LocalRanks:
             if not isinstance(message, RankHello):
                 raise Broken("bad-message", "cannot take this connection", "it did not start with a rank's hello")
             self._admit(local, message)
-            self._on_message(message.rank, body)
             if len(self.ranks) == len(self.expected):
-                self._on_all_here()
+                self._on_all_here()  # before the hub hears of the last one: it may begin a round at once
+            self._on_message(message.rank, body)
             return
         if isinstance(message, RankHello):
             raise Broken("bad-message", f"cannot go on with rank {local.hello.rank}", "it said hello twice")

@@ -26,8 +26,8 @@ import numpy as np
 from flodl_planes.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.kernels import Adder
 from flodl_planes.layout import Layout
-from flodl_planes.reduction import HostMemory, Share, hands
 from flodl_planes.segment import Segment
+from flodl_planes.share import HostMemory, Share, crossed, finish_line
 from flodl_planes.words import Words, control_bytes, wait_until
 from flodl_wire import deadlines
 from flodl_wire.faults import Broken, Fault, Transient
@@ -138,26 +138,18 @@ class RankPlane:
     # one round
 
     def _in_memory(self, round: Round) -> Round:
-        while True:
-            memory = self._attached()
-            index = memory.ranks.index(self._rank)
-            Share(memory, round, index, self._adder).run()
-            if round.alone:
-                self._await_others(memory, round)
-                return round
+        memory = self._attached()
+        while not round.alone:
             later = self._await_commit(round)
             if later is None:
                 np.copyto(self.live.array, memory.result)
                 return round
             round = later
-
-    def _await_others(self, memory: HostMemory, round: Round) -> None:
-        """Until every chunk stands in `live`: each rank writes its own share of it."""
-        waits = [memory.ranks.index(rank) for rank in hands(memory.ranks, round)]
-        targets = [(index, Share(memory, round, index, self._adder).finished) for index in waits]
-        words = memory.words
-        while not wait_until(lambda: all(words.read(i) >= word for i, word in targets), self._look):
+        Share(memory, round, memory.ranks.index(self._rank), self._adder).run()
+        line = finish_line(memory, round)
+        while not wait_until(lambda: crossed(memory, line), self._look):
             self._stop_if_dismissed()
+        return round
 
     def _await_commit(self, round: Round) -> Round | None:
         """None when the average may be applied; a later attempt of the round when this one will not come to an end."""
@@ -206,7 +198,7 @@ class RankPlane:
             layout.sum_bytes,
         ) or self._rank not in attach.ranks:
             raise Broken("bad-attach", "cannot share memory with the relay", "it laid the model out differently")
-        sizes = [control_bytes(count), layout.sum_bytes] + [layout.total_bytes] * (1 + count)
+        sizes = [control_bytes(count)] + [layout.total_bytes] * (1 + count)
         if len(self._link.fds) != len(sizes):
             raise Broken(
                 "bad-attach",
@@ -216,10 +208,10 @@ class RankPlane:
         segments = [Segment.received(self._link.fds.popleft(), size) for size in sizes]
         for segment in segments:
             segment.close()  # mapped; the descriptors have done their work
-        control, total, result = segments[:3]
-        mapped = zip(attach.ranks, segments[3:], strict=True)
+        control, result = segments[:2]
+        mapped = zip(attach.ranks, segments[2:], strict=True)
         lives = [self.live.array if rank == self._rank else segment.array for rank, segment in mapped]
-        self._memory = HostMemory(attach.ranks, layout, Words(control, count), lives, total.array, result.array)
+        self._memory = HostMemory(attach.ranks, layout, Words(control, count), lives, result.array)
 
     def _checked(self, step: Callable[[], T]) -> T:
         try:

@@ -16,22 +16,25 @@ import socket
 import threading
 import time
 
+import numpy as np
 from msgspec import Raw
 
+from flodl_planes.contribution import Contribution, carries
 from flodl_planes.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.kernels import Adder
 from flodl_planes.landing import Landing
 from flodl_planes.layout import Layout
 from flodl_planes.local_ranks import LocalRanks
-from flodl_planes.reduction import HostMemory, Share, carries, chunk_ready, hands
 from flodl_planes.sealed_socket import SealedSocket, Stream, dial
 from flodl_planes.segment import Segment
+from flodl_planes.share import HostMemory, Share, crossed, finish_line, hands
 from flodl_planes.words import Words, control_bytes, wait_until
 from flodl_wire import deadlines, frames
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault, Transient
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
+    CHUNK_BYTES,
     Attach,
     Commit,
     FromRank,
@@ -102,23 +105,20 @@ class Relay:
         layout = Layout.of_sections(hello.sections)
         lives = [local.live for local in ranks if local.live]
         control = Segment.create("control", control_bytes(len(ranks)))
-        total = Segment.create("sum", layout.sum_bytes)
         result = Segment.create("result", layout.total_bytes)
         words = Words(control, len(ranks))
         with self._lock:
-            self._memory = HostMemory(
-                self._expected, layout, words, [live.array for live in lives], total.array, result.array
-            )
+            self._memory = HostMemory(self._expected, layout, words, [live.array for live in lives], result.array)
         attach = encode_message(Attach(self._expected, layout.total_bytes, layout.sum_bytes))
-        fds = [segment.fd for segment in (control, total, result, *lives)]
+        fds = [segment.fd for segment in (control, result, *lives)]
         for local in ranks:
             if local.here:
                 with contextlib.suppress(LinkEnded):
                     local.link.send_body(attach, fds)
         if isinstance(self._hub, FrameSocket):
             with contextlib.suppress(LinkEnded):
-                self._hub.send(Shared(self._expected, layout.total_bytes, layout.sum_bytes), fds[:3])
-        for segment in (control, total, result, *lives):
+                self._hub.send(Shared(self._expected, layout.total_bytes, layout.sum_bytes), fds[1:])
+        for segment in (control, result, *lives):
             segment.close()
 
     def _lost(self, rank: int, said_goodbye: bool) -> None:
@@ -177,10 +177,8 @@ class Relay:
 
     def _keep(self, memory: HostMemory, round: Round) -> None:
         """Give the hub the average of an alone round once it stands."""
-        adder = Adder()
-        shares = [(memory.ranks.index(rank), rank) for rank in hands(memory.ranks, round)]
-        targets = [(index, Share(memory, round, index, adder).finished) for index, _ in shares]
-        wait_until(lambda: all(memory.words.read(i) >= word for i, word in targets), lambda: False)
+        line = finish_line(memory, round)
+        wait_until(lambda: crossed(memory, line), lambda: False)
         kept = Kept(round.round, round.attempt)
         if isinstance(self._hub, SealedSocket):
             self._hub.stream(averages(memory.layout, memoryview(memory.result), round, lambda n: True, kept))  # type: ignore[arg-type]
@@ -192,7 +190,7 @@ class Relay:
 
     def _take_over(self, absent: list[int]) -> None:
         """Their shares of the present round are ours. Holding the lock."""
-        if self._round and self._round.weights:
+        if self._round and self._round.weights and self._round.alone:
             for rank in absent:
                 self._left_undone.put((self._round, rank))
 
@@ -213,21 +211,21 @@ class Relay:
 
 
 def sums(memory: HostMemory, round: Round) -> Stream:
-    """The host's sum as chunks for the hub, each as soon as its owner has made it. What the host has nothing to add to
-    is left out.
+    """The host's sum as chunks for the hub, each made when it is about to be sent. What the host does not carry is left
+    out.
     """
-    chunks = [(n, c) for n, c in enumerate(memory.layout.chunks) if carries(memory.ranks, round, c)]
-    data = memoryview(memory.sum)  # type: ignore[arg-type]
+    chunks = [chunk for chunk in memory.layout.chunks if carries(memory.ranks, round, chunk)]
+    contribution = Contribution(memory.ranks, memory.lives, memory.layout, round)
+    adder, made = Adder(), np.empty(CHUNK_BYTES, np.uint8)
 
     def piece(n: int) -> tuple[int, memoryview]:
-        chunk = chunks[n][1]
-        return chunk.sum_offset, data[chunk.sum_offset : chunk.sum_offset + chunk.sum_bytes]
+        chunk = chunks[n]
+        out = made[: chunk.sum_bytes]
+        with np.errstate(all="ignore"):
+            contribution.sum_into(out, chunk, adder)
+        return chunk.sum_offset, memoryview(out)  # type: ignore[arg-type]
 
-    def ready(n: int) -> bool:
-        index, word = chunk_ready(memory.ranks, round, chunks[n][0])
-        return memory.words.read(index) >= word
-
-    return Stream(round.round, round.attempt, len(chunks), piece, ready, polled=True)
+    return Stream(round.round, round.attempt, len(chunks), piece, lambda n: True)
 
 
 def averages(layout: Layout, average: memoryview, round: Round, ready, last) -> Stream:  # type: ignore[no-untyped-def]

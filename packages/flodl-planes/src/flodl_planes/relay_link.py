@@ -6,23 +6,21 @@ ring of chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from flodl_planes.chunk_ring import ChunkRing
+from flodl_planes.contribution import Contribution, carries
 from flodl_planes.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.kernels import Adder
 from flodl_planes.landing import Landing
 from flodl_planes.layout import Chunk, Layout
-from flodl_planes.reduction import carries, chunk_ready
 from flodl_planes.sealed_socket import SealedSocket
 from flodl_planes.segment import Segment
-from flodl_planes.words import Words, control_bytes, wait_until
 from flodl_wire.faults import Broken
 from flodl_wire.frames import CHUNK, ChunkHead, Frame
-from flodl_wire.plane_messages import Round, Shared
+from flodl_wire.plane_messages import CHUNK_BYTES, Round, Shared
 
 Bytes = NDArray[np.uint8]
 
@@ -34,20 +32,24 @@ class SharedLink:
         self.link = link
         self.host = ""
         self.ranks: list[int] = []
+        self.shared: Shared | None = None  # announced, and not yet attached
         self.result: Bytes | None = None
+        self._lives: list[Bytes] = []
         self._round: Round | None = None
+        self._adder = Adder()
+        self._made = np.empty(CHUNK_BYTES, np.uint8)
 
-    def attach(self, shared: Shared, layout: Layout) -> None:
-        """Map the host's memory. Raises Broken when it is not what the layout asks for."""
-        sizes = [control_bytes(len(self.ranks)), layout.sum_bytes, layout.total_bytes]
-        if len(self.link.fds) != 3 or (shared.total_bytes, shared.sum_bytes) != (layout.total_bytes, layout.sum_bytes):
-            raise Broken(
-                "bad-attach", f"cannot share memory with the relay of {self.host}", "it laid the model out differently"
-            )
-        control, total, result = (Segment.received(self.link.fds.popleft(), size) for size in sizes)
-        self._words, self._sum, self.result = Words(control, len(self.ranks)), total.array, result.array
-        for segment in (control, total, result):
+    def attach(self, layout: Layout) -> None:
+        """Map the memory that was announced. Raises Broken when it is not what the layout asks for."""
+        shared, self.shared = self.shared, None
+        fds, count = self.link.fds, 1 + len(self.ranks)
+        assert shared
+        if len(fds) != count or (shared.total_bytes, shared.sum_bytes) != (layout.total_bytes, layout.sum_bytes):
+            raise Broken("bad-attach", f"cannot share memory with the relay of {self.host}", "it has another layout")
+        segments = [Segment.received(fds.popleft(), layout.total_bytes) for _ in range(count)]
+        for segment in segments:
             segment.close()
+        self.result, *self._lives = [segment.array for segment in segments]
 
     def post(self, message: msgspec.Struct) -> None:
         try:
@@ -56,28 +58,22 @@ class SharedLink:
             pass  # the receiving thread says so
 
     def expect(self, round: Round, layout: Layout) -> None:
-        if self.result is None and layout.chunks and round.weights:
+        """Be ready for the sums of `round`."""
+        if self.result is None:
             raise Broken("bad-round", "cannot begin a round", f"the relay of {self.host} has not shared its memory")
-        self._round, self._ready = round, [-1] * len(self.ranks)
+        self._round = round
+        self._contribution = Contribution(self.ranks, self._lives, layout, round)
 
     def take(self, round: Round, number: int, chunk: Chunk) -> Bytes | None:
-        """Chunk `number` of the host's sum, once its ranks have made it. None when the attempt was stopped."""
+        """The host's sum of `chunk`, until the next `take`. None when the attempt was stopped."""
         if self._round is not round:
             return None
-        index, word = chunk_ready(self.ranks, round, number)
-        if self._ready[index] < word:
-
-            def reached() -> bool:
-                self._ready[index] = self._words.read(index)
-                return self._ready[index] >= word
-
-            while not wait_until(reached, lambda: self._round is not round):
-                if self._round is not round:
-                    return None
-        return self._sum[chunk.sum_offset : chunk.sum_offset + chunk.sum_bytes]
+        out = self._made[: chunk.sum_bytes]
+        self._contribution.sum_into(out, chunk, self._adder)
+        return out
 
     def release(self, round: Round) -> None:
-        """Nothing to give back: the sum stands until the next round."""
+        """Nothing to give back."""
 
     def stop(self) -> None:
         self._round = None
@@ -153,4 +149,3 @@ class RemoteLink:
 
 
 RelayLink = SharedLink | RemoteLink
-Retire = Callable[[RelayLink, str], None]

@@ -25,7 +25,6 @@ from flodl_wire.faults import Fault, Transient
 from flodl_wire.messages import encode_message
 from flodl_wire.plane_messages import RelayBeat
 
-POLL_S = 0.0002  # how long to nap when the next chunk is not summed yet and nobody will say when
 DIAL_EVERY_S = 0.5
 
 
@@ -41,7 +40,6 @@ class Stream:
     piece: Callable[[int], tuple[int, memoryview]]
     ready: Callable[[int], bool]
     last: msgspec.Struct | None = None  # sent behind the last chunk
-    polled: bool = False  # nobody will `nudge`: look again every POLL_S
     sent: int = field(default=0, init=False)
 
 
@@ -137,7 +135,7 @@ class SealedSocket:
                 rest = until - time.monotonic()
                 if rest <= 0:
                     return None, None
-                self._wake.wait(min(rest, POLL_S) if stream and stream.polled else rest)
+                self._wake.wait(rest)
 
     def _write_piece(self, stream: Stream) -> None:
         offset, data = stream.piece(stream.sent)

@@ -83,12 +83,12 @@ def _lock_fence() -> None:
 fence: Callable[[], None] = _no_fence if platform.machine() in ("x86_64", "AMD64", "i686") else _lock_fence
 
 
-def wait_until(reached: Callable[[], bool], look: Callable[[], bool]) -> bool:
+def wait_until(reached: Callable[[], bool], look: Callable[[], bool], spin_s: float = SPIN_S) -> bool:
     """Wait for `reached`: a spin that gives the processor away at each turn, then naps. True when it came true.
 
     `look` is called every LOOK_S; when it says True the wait is over (False). It may raise.
     """
-    spin_until = time.monotonic() + SPIN_S
+    spin_until = time.monotonic() + spin_s
     nap, next_look = NAP_S, spin_until + LOOK_S
     while not reached():
         now = time.monotonic()

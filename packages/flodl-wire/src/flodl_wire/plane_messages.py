@@ -131,12 +131,12 @@ class Dismiss(msgspec.Struct, tag="dismiss"):
 class Round(msgspec.Struct, tag="round", omit_defaults=True):
     """Average now. `weights` are normalised (they sum to 1 over the world); a rank that is not named carries none.
 
-    `alone`: this host holds the whole world, so its ranks' sum is the average and is applied at once. Otherwise the
-    relay ships the host's sum in chunk frames, the average comes back likewise, and Commit lets the ranks apply it. A
-    later Round of the same number replaces an unfinished one (a host was lost). `leader` gives the bytes of the take
-    sections. `hands`: the ranks alive when the round first began; those of a host divide its summing among them (chunk
-    c to the c mod n-th), in every attempt. `keep`: an `alone` round, whose average goes straight into the ranks'
-    memory, leaves it with the hub too (other rounds always do). No weights: no data moves at all.
+    `alone`: this host holds the whole world: its ranks average in shared memory among themselves, and that is applied
+    at once. Otherwise the relay ships the host's weighted sum in chunk frames, the average comes back likewise, and
+    Commit lets the ranks apply it. A later attempt of the same round replaces an unfinished one (a host was lost).
+    `leader` gives the bytes of the take sections. `hands`: the living ranks, who divide the work of an `alone` round
+    (chunk c to the c mod n-th). `keep`: leave the average of an `alone` round with the hub too (other rounds always
+    do). No weights: no data moves at all.
     """
 
     round: int
@@ -161,7 +161,7 @@ class Commit(msgspec.Struct, tag="commit"):
 
 
 class Attach(msgspec.Struct, tag="attach"):
-    """relay → rank, with descriptors [control, sum, result, live of each rank in order]: the host's shared memory."""
+    """relay → rank, with descriptors [control, result, live of each rank in order]: the host's shared memory."""
 
     ranks: list[int]  # local ranks in order
     total_bytes: int
@@ -169,16 +169,14 @@ class Attach(msgspec.Struct, tag="attach"):
 
 
 class RelayHello(msgspec.Struct, tag="relay_hello", omit_defaults=True):
-    """relay → hub, first. On the hub's own box descriptors [control, sum, result] travel with it after the ranks'
-    hellos (Shared).
-    """
+    """relay → hub, first."""
 
     host: str
     ranks: list[int]
 
 
 class Shared(msgspec.Struct, tag="shared"):
-    """relay → hub on one box, with descriptors [control, sum, result]."""
+    """relay → hub on one box, just before the last rank's hello, with descriptors [result, live of each rank in order]."""
 
     ranks: list[int]
     total_bytes: int
