@@ -148,3 +148,28 @@ def test_the_login_name_is_never_invented(monkeypatch: pytest.MonkeyPatch) -> No
     assert cluster_env.local_user() == pwd.getpwuid(cluster_env.os.geteuid()).pw_name
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert cluster_env.local_user() is None
+
+
+class Point:
+    """An entry point of the group `fdl.verbs`."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.value = value
+
+    def load(self) -> object:
+        return lambda words: len(words)
+
+
+def test_an_entry_point_is_a_command_and_two_of_one_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from importlib import metadata
+
+    points = [Point("hello", "a:main"), Point("twice", "a:main"), Point("twice", "b:main")]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "fdl.verbs" else [])
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["hello", "-x", "@y", "z"]) == 3
+    assert main.main(["twice"]) == 1
+    assert "a:main and b:main both offer it" in capsys.readouterr().err

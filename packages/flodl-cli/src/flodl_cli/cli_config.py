@@ -16,8 +16,21 @@ from flodl_wire.faults import Fault, Refused, usage
 INLINE = 80  # a list of scalars stays on its line up to here
 SECRETS = ("token",)  # shown as dots in the text, which people paste into questions
 
+HELP = """\
+usage: fdl [@env] config show [--json]
+
+Shows the merged config and the file each value came from, also when something in it is wrong
+(exit 1 then, with the reason). The token is shown as dots.
+
+  --json   one document: the config as the tools take it (`--config FILE`), `manifest`, `env_name`,
+           and `sources` (path of each value -> file:line); the token stands in it
+"""
+
 
 def main(line: CommandLine) -> int:
+    if any(word in ("-h", "--help") for word in line.rest):
+        print(HELP, end="")
+        return exits.DONE
     words = [word for word in line.rest if word != "--json"]
     if words != ["show"]:
         hint = (

@@ -84,7 +84,7 @@ def _one(words: list[str], env: str | None) -> int:
         tool = sibling.require(verb.argv[0], verb.package, f"show the help of `fdl {word}`")
         sibling.hand_over([tool, *verb.argv[1:], *words[1:], "--help"])
     if word in BUILTINS:
-        print(f"fdl {word}: {BUILTINS[word]}")
+        print(_builtin_help(word), end="")
         return exits.DONE
     project = project_files.load(project_files.start_folder(), env)
     commands = manifest.commands_of(project) if project is not None else {}
@@ -95,6 +95,13 @@ def _one(words: list[str], env: str | None) -> int:
         raise unknown(" ".join(words), project, commands)
     print(command_help(command), end="")
     return exits.DONE
+
+
+def _builtin_help(word: str) -> str:
+    from flodl_cli import cli_config, cli_init, cli_version
+
+    texts = {"init": cli_init.HELP, "config": cli_config.HELP, "version": cli_version.HELP}
+    return texts.get(word) or f"usage: fdl help [COMMAND ...]\n\n{BUILTINS[word][:1].upper()}{BUILTINS[word][1:]}.\n"
 
 
 def _project_commands(project: Project) -> str:

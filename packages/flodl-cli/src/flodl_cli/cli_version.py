@@ -20,8 +20,17 @@ PACKAGES = (
     "flodl-ncclbuild",
 )
 
+HELP = """\
+usage: fdl version [--json]
+
+Shows the versions of all flodl packages installed beside this one, of Python and of torch.
+"""
+
 
 def main(line: CommandLine) -> int:
+    if any(word in ("-h", "--help") for word in line.rest):
+        print(HELP, end="")
+        return exits.DONE
     versions = {name: _version(name) for name in PACKAGES}
     if "--json" in line.rest:
         import json
