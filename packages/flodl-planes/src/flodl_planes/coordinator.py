@@ -47,6 +47,7 @@ from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leavin
 from flodl_wire.result import EpochResult, RunResult
 
 PROGRESS_EVERY_S = 0.5
+_WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
 METRICS_EVERY_S = 1.0
 
 
@@ -70,7 +71,8 @@ class Coordinator:
         self.accounts = Accounts([])
         self.training: Training | None = None
         self._early: list[HubEvent] = []
-        self._unevaluated: list[tuple[EpochResult, list[Span], Tally]] = []
+        self._merged: list[tuple[EpochResult, list[Span], Tally]] = []  # epochs not yet reported
+        self._evaluations: dict[int, dict[str, float]] = {}  # may come before the round is known to be decided
         self._applied: dict[int, float] = {}
         self._checkpoint = "due"
         self._result: RunResult | None = None
@@ -144,6 +146,11 @@ class Coordinator:
             raise Broken("second-hello", f"cannot take rank {rank} in", "it is in already")
         member.state, member.hello = READY, hello
         orders: list[HubOrder] = [Tell(to_launcher.RankIn(rank))]
+        gone = self.cohort.ranks(LEFT)
+        if gone:
+            raise Broken(
+                "left-early", f"cannot begin: rank {gone[0]} has ended already", "others want to train", _WHOLE
+            )
         if len(self.cohort.hellos) < self.cohort.size:
             return orders
         fault = disagreement(self.cohort.hellos, self.mode)
@@ -193,7 +200,7 @@ class Coordinator:
         orders: list[HubOrder] = []
         for merged in training.decided(event.round, event.attempt, now):
             tally = self.accounts.end_epoch(merged.epoch)
-            self._unevaluated.append((self.accounts.epochs[-1], merged.spans, tally))
+            self._merged.append((self.accounts.epochs[-1], merged.spans, tally))
         orders += self._end_epochs(now)
         if event.round and now - self._metered_at >= METRICS_EVERY_S:
             self._metered_at = now
@@ -207,17 +214,16 @@ class Coordinator:
         training = self.training
         if training is None or not training.callback.done(message.epoch, message.elapsed_ms):
             return []
-        for result, _, _ in self._unevaluated:
-            if result.epoch == message.epoch:
-                result.eval = dict(message.metrics)
+        self._evaluations[message.epoch] = dict(message.metrics)
         return [*self._end_epochs(now), *self._close_when_ready(now)]
 
     def _end_epochs(self, now: float) -> list[HubOrder]:
         """Report the merged epochs, oldest first, up to the one that is being evaluated."""
         orders: list[HubOrder] = []
         training = self.training
-        while training is not None and self._unevaluated and self._unevaluated[0][0].epoch != training.callback.epoch:
-            result, spans, tally = self._unevaluated.pop(0)
+        while training is not None and self._merged and self._merged[0][0].epoch != training.callback.epoch:
+            result, spans, tally = self._merged.pop(0)
+            result.eval = self._evaluations.pop(result.epoch, None)
             orders.append(
                 Tell(to_launcher.EpochDone(result.epoch, narration.epoch_line(result, training.terms.epochs, tally)))
             )
@@ -249,12 +255,14 @@ class Coordinator:
             return self._fail(Broken("rank-failed", f"{where} failed", event.why), now, event.rank)
         if self.phase == "leaving":
             return self._left(event.rank, now)
+        if event.clean and self.phase == "loading" and not self.cohort.hellos:
+            return self._left(event.rank, now)  # a command that averages nothing is a fair command
         if event.clean:
             fault = Broken(
                 "left-early",
                 f"{where} ended before training was over",
                 event.why,
-                "let t.epochs() and t.batches() run to their end on every rank",
+                _WHOLE,
             )
             return self._fail(fault, now, event.rank)
         return self._dead(event.rank, event.why, now)
@@ -348,7 +356,7 @@ class Coordinator:
                 "left-early",
                 f"{where} left before training was over",
                 "its loop over t.epochs() ended early",
-                "let it run to its end on every rank",
+                _WHOLE,
             )
             return self._fail(fault, now, rank)
         return self._left(rank, now)

@@ -230,6 +230,8 @@ class Training:
             pool = self._pools.setdefault(epoch, Pool(self.terms.dataset, self.terms.batch_size))
             busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}
             shares = self.dealer.deal(pool, living, self.epoch_batches, busy)
+            if not any(shares.values()):  # else empty windows would follow each other for ever
+                raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
             holders = living
         ends = epoch < self.terms.epochs and self._pools[epoch].batches == 0
         window = self._window

@@ -1,0 +1,236 @@
+"""A world of ranks on paper that answers the coordinator as real ones would, one event at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from flodl_planes.coordinator import Coordinator, Limits
+from flodl_planes.hub_events import (
+    AppendMetrics,
+    CheckpointWritten,
+    HubEvent,
+    HubOrder,
+    SendRank,
+    StartRound,
+    Tell,
+    Tick,
+    WriteCheckpoint,
+)
+from flodl_planes.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_wire.hub_messages import Form, HubFailed, RankGone
+from flodl_wire.plane_messages import (
+    Applied,
+    Deposit,
+    EvalDone,
+    Finish,
+    Leaving,
+    Plan,
+    RankHello,
+    Round,
+    Section,
+    TensorSpec,
+    Terms,
+)
+from flodl_wire.specs import RankPlace
+
+
+@dataclass
+class Paper:
+    """Ranks live on `hosts` (name → ranks). Every event costs a millisecond; `said` holds all orders."""
+
+    hosts: dict[str, list[int]]
+    samples: int = 100
+    batch: int = 10
+    epochs: int = 1
+    mode: str = "cpu_cadence"
+    evaluates: bool = False
+    max_failure: int | float | None = None
+    ms: Callable[[int], float] = lambda rank: 10.0
+    now: float = 0.0
+    said: list[HubOrder] = field(default_factory=list)
+    plans: dict[int, Plan] = field(default_factory=dict)  # what each rank is about to do
+    undone: set[int] = field(default_factory=set)  # ranks that have not deposited it
+    done: dict[int, Plan] = field(default_factory=dict)  # rank → the plan behind its standing deposit
+    open: Round | None = None
+    open_hosts: list[str] = field(default_factory=list)
+    merged: dict[int, list[int]] = field(default_factory=dict)  # epoch → positions, from what the rounds really took
+    dead: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    to_apply: set[int] = field(default_factory=set)
+    rounds: list[Round] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator("r1", self.mode, Limits(grace_s=2.0, stall_s=300.0))
+        self.host_of = {rank: host for host, ranks in self.hosts.items() for rank in ranks}
+
+    # --- the beginning
+
+    def terms(self, **changed: Any) -> Terms:
+        plain: dict[str, Any] = {
+            "mode": self.mode,
+            "dataset": self.samples,
+            "batch_size": self.batch,
+            "epochs": self.epochs,
+            "seed": 0,
+            "evaluates": self.evaluates,
+            "max_failure": self.max_failure,
+        }
+        return Terms(**{**plain, **changed})
+
+    def hello(self, rank: int, **changed: Any) -> RankHello:
+        tensors = [TensorSpec("weight", [2, 3], "F32", "param"), TensorSpec("steps", [], "I64", "buffer")]
+        sections = [Section("F32", 6, 0, "mean"), Section("U8", 8, 64, "take")]
+        plain: dict[str, Any] = {
+            "terms": self.terms(),
+            "tensors": tensors,
+            "sections": sections,
+            "model_sig": "ab" * 32,
+        }
+        return RankHello(rank, device="cpu", **{**plain, **changed})
+
+    def form(self) -> list[HubOrder]:
+        places = [
+            RankPlace(rank, host, at, "cpu") for host, ranks in self.hosts.items() for at, rank in enumerate(ranks)
+        ]
+        return self.tell(Form(places))
+
+    def load(self) -> Paper:
+        """Form, relays, hellos: training has begun and round 0 is decided."""
+        self.form()
+        for host, ranks in self.hosts.items():
+            self.tell(RelayJoined(host, ranks))
+        for rank in self.host_of:
+            self.tell(FromRank(rank, self.hello(rank)))
+        if self.open:
+            self.decide()
+        return self
+
+    # --- events
+
+    def tell(self, event: HubEvent) -> list[HubOrder]:
+        self.now += 0.001
+        orders = self.coordinator.handle(event, self.now)
+        self.said += orders
+        for order in orders:
+            self._carry_out(order)
+        return orders
+
+    def tick(self, seconds: float) -> list[HubOrder]:
+        self.now += seconds
+        return self.tell(Tick())
+
+    def deposit(self, rank: int) -> list[HubOrder]:
+        """The rank does its plan, evaluation first."""
+        plan = self.plans[rank]
+        if plan.evaluate is not None:
+            self.tell(FromRank(rank, EvalDone(plan.evaluate, {"accuracy": 0.5}, 3.0)))
+        self.undone.discard(rank)
+        self.done[rank] = plan
+        batches = sum(-(-count // self.batch) for _, count in plan.spans)
+        samples = sum(count for _, count in plan.spans)
+        busy = batches * self.ms(rank)
+        first = self.ms(rank) if batches else 0.0
+        message = Deposit(plan.window, batches, samples, busy, 0.0, first, 1.0, 0.5, 2.0 * samples, samples)
+        return self.tell(FromRank(rank, message))
+
+    def decide(self) -> list[HubOrder]:
+        """The open round's average is complete."""
+        ordered = self.open
+        assert ordered is not None
+        self.open = None
+        for rank in map(int, ordered.weights):
+            plan = self.done.get(rank)
+            if ordered.round and plan is not None:
+                for start, count in plan.spans:
+                    self.merged.setdefault(plan.epoch, []).extend(range(start, start + count))
+        self.done = {}
+        if ordered.confirm:
+            self.to_apply = {rank for rank in self.living() if self.host_of[rank] in self.open_hosts}
+        self.plans = {rank: plan for word, plan in ordered.plans.items() if (rank := int(word)) not in self.dead}
+        self.undone = set(self.plans)
+        return self.tell(RoundDone(ordered.round, ordered.attempt))
+
+    def applied(self, rank: int) -> list[HubOrder]:
+        self.to_apply.discard(rank)
+        return self.tell(FromRank(rank, Applied(self.rounds[-1].round, 1.0)))
+
+    def kill(self, rank: int, why: str = "killed by signal 9") -> list[HubOrder]:
+        self._bury(rank)
+        return [*self.tell(RankLost(rank, False)), *self.tell(RankGone(rank, False, why))]
+
+    def cut(self, host: str) -> list[HubOrder]:
+        """The host's link breaks: an open round of several hosts is dropped."""
+        ranks = [rank for rank in self.hosts[host] if rank not in self.dead]
+        hit = self.open is not None and host in self.open_hosts
+        interrupted = self.open.round if self.open is not None and hit else None
+        if hit:
+            self.open = None
+        for rank in ranks:
+            self._bury(rank)
+            self.done.pop(rank, None)
+        orders = self.tell(RelayLost(host, "connection reset", interrupted))
+        for rank in ranks:
+            orders += self.tell(RankGone(rank, False, f"host {host} lost"))
+        return orders
+
+    def finish(self) -> Paper:
+        """Everything that is left, in rank order."""
+        while not self.over:
+            self.step()
+        return self
+
+    def step(self) -> None:
+        if self.open is not None:
+            self.decide()
+        elif self.undone:
+            self.deposit(min(self.undone))
+        elif self.to_apply:
+            self.applied(min(self.to_apply))
+        else:
+            raise AssertionError(f"nothing can happen any more in phase {self.coordinator.phase}: {self.said[-4:]}")
+
+    # --- what was said
+
+    @property
+    def over(self) -> bool:
+        return self.coordinator.phase == "over"
+
+    def living(self) -> list[int]:
+        return [rank for rank in self.host_of if rank not in self.dead | self.left]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        return [order.message for order in self.said if isinstance(order, Tell) and isinstance(order.message, kind)]
+
+    def rows(self, kind: str) -> list[dict[str, Any]]:
+        return [order.row for order in self.said if isinstance(order, AppendMetrics) and order.row["kind"] == kind]
+
+    def failure(self) -> HubFailed:
+        return self.told(HubFailed)[0]  # type: ignore[no-any-return]
+
+    def _bury(self, rank: int) -> None:
+        self.dead.add(rank)
+        self.undone.discard(rank)
+        self.to_apply.discard(rank)
+
+    def _carry_out(self, order: HubOrder) -> None:
+        if isinstance(order, StartRound):
+            self.open, self.open_hosts = order.round, order.hosts
+            self.rounds.append(order.round)
+        elif isinstance(order, WriteCheckpoint):
+            self.tell(CheckpointWritten("checkpoint.safetensors"))
+        elif isinstance(order, SendRank) and isinstance(order.message, Plan):
+            self.plans[order.rank] = order.message
+            self.undone.add(order.rank)
+        elif isinstance(order, SendRank) and isinstance(order.message, Finish) and order.rank not in self.dead:
+            self.left.add(order.rank)
+            self.tell(FromRank(order.rank, Leaving()))
+
+
+@pytest.fixture(scope="session")
+def paper() -> type[Paper]:
+    """The class, to be made with the world a test wants."""
+    return Paper

@@ -1,0 +1,73 @@
+"""Whatever the speeds, the deaths and the order of events: every sample of every epoch is merged once."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flodl_wire.hub_messages import EpochDone, Finished
+
+WORLDS = [
+    {"here": [0, 1]},
+    {"here": [0, 1, 2, 3]},
+    {"here": [0, 1], "there": [2]},
+    {"a": [0], "b": [1], "c": [2]},
+    {"a": [0, 1], "b": [2, 3], "c": [4]},
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from(WORLDS),
+    st.integers(1, 120),
+    st.integers(1, 17),
+    st.integers(1, 3),
+    st.sampled_from(["cpu_sync", "cpu_cadence"]),
+    st.booleans(),
+    st.data(),
+)
+def test_every_sample_is_merged_exactly_once(
+    paper: Any,
+    hosts: dict[str, list[int]],
+    samples: int,
+    batch: int,
+    epochs: int,
+    mode: str,
+    evaluates: bool,
+    data: Any,
+) -> None:
+    speed = {rank: data.draw(st.sampled_from([1.0, 2.5, 10.0, 300.0])) for ranks in hosts.values() for rank in ranks}
+    world = paper(hosts, samples, batch, epochs, mode, evaluates, ms=speed.__getitem__).load()
+    deaths = data.draw(st.integers(0, sum(map(len, hosts.values())) - 1))
+    calm = 0
+    while not world.over:
+        actions: list[tuple[Any, ...]] = [(world.deposit, rank) for rank in sorted(world.undone)]
+        actions += [(world.applied, rank) for rank in sorted(world.to_apply)]
+        actions += [(world.decide,)] if world.open is not None else []
+        if deaths > 0 and len(world.living()) > 1 and calm < 60:
+            actions += [(world.kill, rank) for rank in world.living()]
+            for host, ranks in hosts.items():
+                alive = [rank for rank in ranks if rank in world.living()]
+                if 0 < len(alive) < len(world.living()) and len(alive) <= deaths:
+                    actions.append((world.cut, host))
+        assert actions, f"nothing can happen any more: {world.said[-3:]}"
+        calm += 1
+        act, *args = data.draw(st.sampled_from(actions)) if calm < 80 else actions[0]
+        before = len(world.living())
+        if world.open is not None and act == world.kill and _last_of_host(world, args[0]):
+            act, args = world.cut, [world.host_of[args[0]]]  # a relay without ranks ends itself: its host is lost
+        act(*args)
+        deaths -= max(0, before - len(world.living()) - len(world.left))
+    everything = {epoch: list(range(samples)) for epoch in range(epochs)}
+    assert {epoch: sorted(positions) for epoch, positions in world.merged.items()} == everything
+    assert [row["merged"] for row in world.rows("epoch")] == [[[0, samples]]] * epochs
+    assert [message.epoch for message in world.told(EpochDone)] == list(range(epochs))
+    (finished,) = world.told(Finished)
+    assert finished.result.samples == samples * epochs
+    assert finished.result.degraded == bool(world.dead)
+    if evaluates:
+        assert finished.result.epochs[-1].eval == {"accuracy": 0.5}
+
+
+def _last_of_host(world: Any, rank: int) -> bool:
+    return [other for other in world.hosts[world.host_of[rank]] if other in world.living()] == [rank]
