@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 from agent_fakes import PATIENCE, SALT
 
+from flodl_agent.store_listener import owner
 from flodl_wire import preface
 from flodl_wire.channel import Responder
 from flodl_wire.frames import STORE
@@ -138,3 +141,21 @@ def test_a_controller_that_is_gone_is_a_dead_store(controller: socket.socket, po
     controller.close()
     with rank(port) as near, contextlib.suppress(ConnectionResetError):
         assert near.recv(1) == b""
+
+
+def test_the_owner_of_a_connection_is_read_from_the_kernels_table(controller: socket.socket) -> None:
+    port = controller.getsockname()[1]
+    with rank(port) as near, controller.accept()[0]:
+        assert owner(near.getsockname(), port) == os.getuid()
+        assert owner(("127.0.0.1", 1), port) is None
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="needs root, to be another user")
+def test_another_user_of_the_box_is_dropped(controller: socket.socket, port: int) -> None:
+    dial = f"exec 3<>/dev/tcp/127.0.0.1/{port}; cat <&3"
+    argv = ["setpriv", "--reuid", "65534", "--clear-groups", "bash", "-c", dial]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+    assert done.stdout == b""
+    controller.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        controller.accept()

@@ -214,10 +214,11 @@ class Agent:
 
     def _end(self, fault: Fault, *, tell: bool = True, stop: bool = True, grace: float | None = None) -> list[Effect]:
         """End for `fault`, the first cause. `tell` it to the controller when it does not know."""
-        self._code, self._line = 1, fault.render()
         linked, launched = self.phase != "dialling", self.phase in ("formed", "running")
         effects: list[Effect] = []
+        self._code, self._line = 1, fault.render()
         if tell and linked:
+            self._line = str(fault)  # the fix goes with the fault, and is printed where that is read
             effects.append(ev.Send(HostFault(fault.code, fault.what, fault.why, fault.fix)))
         if not launched:
             return effects + self._goodbye()

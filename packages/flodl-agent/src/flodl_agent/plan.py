@@ -118,7 +118,7 @@ def rank_environment(envelope: Envelope, command: Command, place: Place, local_r
     env = _inherited(place)
     env.setdefault("OMP_NUM_THREADS", str(max(1, place.cores // len(offers))))
     env["PYTHONUNBUFFERED"] = "1"
-    env["PATH"] = f"{place.bin_dir}:{env['PATH']}" if env.get("PATH") else place.bin_dir
+    env["PATH"] = _first_on_path(place.bin_dir, env.get("PATH", ""))
     if worker.data_path:
         env[environ.DATA_PATH] = worker.data_path
     if torch:
@@ -132,6 +132,10 @@ def rank_environment(envelope: Envelope, command: Command, place: Place, local_r
     if torch:
         env |= torchrun_environment(envelope, local_rank, place.store_port)
     return env
+
+
+def _first_on_path(folder: str, path: str) -> str:
+    return ":".join([folder, *(entry for entry in path.split(":") if entry != folder)]) if path else folder
 
 
 def _inherited(place: Place) -> dict[str, str]:

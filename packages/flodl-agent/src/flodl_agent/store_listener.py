@@ -9,7 +9,10 @@ than the other takes it.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import sys
+from pathlib import Path
 
 from flodl_wire import preface
 from flodl_wire.channel import Initiator
@@ -53,6 +56,8 @@ class StoreListener:
         """One connection. Where the controller cannot be reached the rank sees a reset, as it would of a dead store."""
         far_writer: asyncio.StreamWriter | None = None
         try:
+            if owner(writer.get_extra_info("peername"), self.port) not in (None, 0, os.getuid()):
+                raise ConnectionRefusedError("another user's")
             far_reader, far_writer = await asyncio.open_connection(*self._controller)
             channel = Initiator(preface.STORE, self._salt)
             far_writer.write(channel.data_to_send())
@@ -65,6 +70,18 @@ class StoreListener:
             writer.close()
             if far_writer:
                 far_writer.close()
+
+
+def owner(address: tuple[str, int], port: int) -> int | None:
+    """The user id behind the loopback connection from `address` to `port`, None when the kernel's table does not tell
+    (any more).
+    """
+    near = f"{int.from_bytes(socket.inet_aton(address[0]), sys.byteorder):08X}:{address[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if fields[1] == near and fields[2].endswith(f":{port:04X}"):
+            return int(fields[7])
+    return None
 
 
 async def _up(
