@@ -11,7 +11,7 @@ from flodl_wire import environ
 
 MARK = "FLODL_TEST_MARK"
 
-# Words of the command line, in order, that tell a role; the first that fits wins.
+# Words of the command line that tell a role; the first that fits wins.
 ROLES = {
     "launcher": ("flodl-window", "launch"),
     "fanout": ("flodl-agent", "fanout"),
@@ -97,10 +97,12 @@ def _read(pid: int, mark: bytes) -> Process | None:
 
 
 def _role(argv: tuple[str, ...], environment: bytes) -> str:
+    """A rank is a Python with a rank's environment; other programs, also those that a rank starts, go by their name."""
+    program = Path(argv[0]).name.partition(":")[0] if argv else "?"
+    if not program.startswith(("python", "flodl")):
+        return program
     line = " ".join(argv)
     for role, words in ROLES.items():
         if all(word in line for word in words):
             return role
-    if f"\0{environ.LOCAL_RANK}=".encode() in b"\0" + environment:
-        return "rank"
-    return Path(argv[0]).name if argv else "?"
+    return "rank" if f"\0{environ.LOCAL_RANK}=".encode() in b"\0" + environment else program

@@ -46,8 +46,8 @@ class Running:
 
     @property
     def text(self) -> str:
-        """Everything said so far; for the message of a failed test too."""
-        return "\n".join(["--- stdout", *self.out, "--- stderr", *self.err])
+        """What was said last; for the message of a failed test too."""
+        return "\n".join(["--- stdout", *self.out[-40:], "--- stderr", *self.err[-40:]])
 
     # what the run says
 

@@ -17,6 +17,7 @@ from flodl_planes.layout import lay_out
 from flodl_planes.place import local_cluster, read_envelope
 from flodl_planes.rank_plane import RankPlane
 from flodl_planes.segment import Segment
+from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import (
     Applied,
     Deposit,
@@ -115,4 +116,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Fault as fault:
+        sys.exit(fault.render())
