@@ -49,6 +49,7 @@ class Paper:
     mode: str = "cpu_cadence"
     evaluates: bool = False
     max_failure: int | float | None = None
+    gamma: float = 1.0
     ms: Callable[[int], float] = lambda rank: 10.0
     now: float = 0.0
     said: list[HubOrder] = field(default_factory=list)
@@ -78,6 +79,7 @@ class Paper:
             "seed": 0,
             "evaluates": self.evaluates,
             "max_failure": self.max_failure,
+            "gamma": self.gamma,
         }
         return Terms(**{**plain, **changed})
 
