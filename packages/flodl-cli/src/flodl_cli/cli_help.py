@@ -47,6 +47,8 @@ def overview(env: str | None) -> str:
         if project is not None:
             parts.append(_project_commands(project))
     except Fault as fault:
+        if fault.code == "no-overlay":  # asked for by name: not a file that is broken, a file that is not there
+            raise
         parts.append(f"(the commands of this project cannot be shown. {fault})\n")
     listed = [(name, _verb_line(verb)) for name, verb in VERBS.items() if _has_verb(verb, name)]
     parts.append(_table("verbs, each answered by the flodl tool that is installed for it:", listed))

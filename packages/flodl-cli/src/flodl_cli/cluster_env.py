@@ -18,8 +18,11 @@ def prepare(cluster: Cluster, config: LaunchConfig, command: str, env: str | Non
 
     The salt of the run is never in it: the launcher makes it. Raises Refused for a bad time-out scale.
     """
-    deadlines.parse_scale(os.environ.get(environ.NET_TIMEOUT_SCALE))
+    deadlines.parse_scale(config.env.get(environ.NET_TIMEOUT_SCALE, os.environ.get(environ.NET_TIMEOUT_SCALE)))
     return {
+        # The command's env is for its ranks, and travels in the config: LD_PRELOAD or PYTHONPATH of a script is none of
+        # the tools' business. Our own knobs are.
+        **{name: value for name, value in config.env.items() if name.startswith("FLODL_")},
         environ.FULL_CLUSTER_JSON: blob.encode(cluster),
         environ.CONFIG_JSON: blob.encode(config),
         environ.FDL_CMD: command,

@@ -67,7 +67,7 @@ def parse(argv: list[str]) -> CommandLine:
         else:
             line.command, line.rest = word, argv[index:]
             break
-    if line.command in VERBS:
+    if line.command in VERBS or line.command in ("config", "help"):
         _take_env_from_verb(line)
     return line
 
@@ -108,7 +108,7 @@ def _choose_env(line: CommandLine, name: str, spelled: str) -> None:
 
 
 def _take_env_from_verb(line: CommandLine) -> None:
-    """Our own tools take no word that starts with `@`: behind a verb (and before `--`) it still chooses the overlay."""
+    """Nothing of ours takes a word that begins with `@`: behind a verb (and before `--`) it chooses an overlay."""
     kept: list[str] = []
     for index, word in enumerate(line.rest):
         if word == "--":

@@ -170,6 +170,8 @@ def _plan_launch(run: Run, project: Project, command: Command, cluster: Cluster,
     window = sibling.require("flodl-window", "flodl-window", f"run {command.name!r} on several ranks")
     run.argv = [window, "launch", "--", *run.argv]
     run.folder = project.root
+    for name in command.env:
+        run.env.pop(name, None)
     run.env.update(cluster_env.prepare(cluster, config, command.name, project.env))
     return run
 
