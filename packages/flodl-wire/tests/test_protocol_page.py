@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,12 +51,13 @@ def test_every_rule_has_a_number_of_its_own_in_ascending_order() -> None:
 
 @pytest.mark.parametrize(("number", "text"), RULES, ids=[number for number, _ in RULES])
 def test_every_rule_names_what_shows_it(number: str, text: str) -> None:
-    shown = re.findall(r"`([a-z_]+\.(?:json|py))`", text.rpartition("[")[2])
+    shown = re.findall(r"`([a-z_/-]+\.(?:json|py))`", text.rpartition("[")[2])
     assert shown, number
     for name in shown:
-        if name.endswith(".json") or number[0] in "WN":
-            place = VECTORS if name.endswith(".json") else ROOT / "packages" / "flodl-wire" / "tests"
-            assert (place / name).exists(), f"{number} is shown by {name}, which is not there"
+        where = "docs/vectors" if name.endswith(".json") else "packages/*/tests/**"
+        places = [path for path in ROOT.glob(f"{where}/{Path(name).name}") if path.as_posix().endswith(f"/{name}")]
+        assert places, f"{number} is shown by {name}, which is not there"
+        assert len(places) == 1, f"{number} is shown by {name}, and there are {len(places)} of that name: say which"
 
 
 def test_rules_that_the_code_cites_exist() -> None:

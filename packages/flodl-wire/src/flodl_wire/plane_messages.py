@@ -176,7 +176,7 @@ class RelayHello(msgspec.Struct, tag="relay_hello", omit_defaults=True):
 
 
 class Shared(msgspec.Struct, tag="shared"):
-    """relay → hub on one box, just before the last rank's hello, with descriptors [result, live of each rank in order]."""
+    """relay → hub on one box, before the last rank's hello, with descriptors [result, live of each rank in order]."""
 
     ranks: list[int]
     total_bytes: int
