@@ -1,6 +1,4 @@
-"""The suite's kit stands beside the tests: window_worlds.py (machines), window_fleet.py (agents and a hub that speak
-the wire).
-"""
+"""The suite's kit stands beside the tests: window_worlds.py, window_fleet.py, window_hub.py."""
 
 from __future__ import annotations
 

@@ -80,12 +80,7 @@ def test_everybody_is_told_of_the_world_when_it_forms() -> None:
 
 
 def test_a_host_of_this_box_finds_the_hub_by_its_socket() -> None:
-    of = cluster("cpu:2")
-    world = Driven(of)
-    world.run.ledger.roster[0] = world.run.ledger.roster[0].__class__(
-        "node-a", world.run.ledger.roster[0].devices, True, of.workers[0]
-    )
-    world.run.ledger._named["node-a"] = world.run.ledger.roster[0]
+    world = Driven(cluster("cpu:2"), here="node-a")
     world.hello(hello("node-a", 2))
     assert world.sent(WorldFormed)[0].relay.hub_socket == "/run/hub.sock"
 

@@ -1,5 +1,7 @@
-"""Agents that speak the wire. In a test's own loop: `dial`. As a process (``python window_fleet.py``): a fan-out of
-such agents, which takes the spec on stdin and behaves as FAKE_FLEET says.
+"""Agents that speak the wire.
+
+In a test's own loop: `dial` and `join`. As a process (``python window_fleet.py``): a fan-out of such agents,
+which takes the spec on stdin and behaves as FAKE_FLEET says.
 
 FAKE_FLEET is JSON: {"<host>": "<deed>"}; every host not named does "train". Deeds:
 

@@ -1,9 +1,14 @@
-"""A hub that speaks the wire, as a process: ``python window_hub.py --pair FD``. It lets relays and ranks be where
-they should and finishes.
+"""A hub that speaks the wire, as a process: ``python window_hub.py --pair FD``.
 
-FAKE_HUB says how it differs: "train" (default: all come in, training, two epochs, finished), "idle" (only Ready),
-"large" (a result of more than one datagram), "fail" (HubFailed naming nobody), "crash" (exit 7 when the world forms),
-"deaf" (never Ready, ends with the pair), "mute" (as idle, and takes no connection).
+FAKE_HUB says what it does when the world forms:
+
+train   (default) all come in, training, two epochs, finished
+large   the same with a result of more than one datagram
+idle    nothing; it only said Ready
+fail    HubFailed, naming nobody
+crash   exit 7
+deaf    not even Ready; it ends with the pair
+mute    as idle, and takes no connection
 """
 
 from __future__ import annotations

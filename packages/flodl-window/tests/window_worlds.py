@@ -39,13 +39,19 @@ def hello(host: str, count: int = 1, kind: str = "cpu", **more: Any) -> Hello:
 
 
 def charter(
-    of: Cluster, *, mode: str = "cpu_cadence", fanout: bool = True, loopback: bool = False, **cohort: Any
+    of: Cluster,
+    *,
+    mode: str = "cpu_cadence",
+    fanout: bool = True,
+    loopback: bool = False,
+    here: str = "controller-box",
+    **cohort: Any,
 ) -> Charter:
     return Charter(
         run="20260101-000000-abcd",
         mode=mode,
         argv=["python", "train.py", "--lr", "0.1"],
-        roster=read_roster(of, "controller-box"),
+        roster=read_roster(of, here),
         knobs=knobs.resolve(of, mode, fanout=fanout, loopback=loopback),
         salt_hex=SALT,
         instance="nonce",

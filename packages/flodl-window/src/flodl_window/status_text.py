@@ -4,9 +4,11 @@ from afar.
 
 from __future__ import annotations
 
-from typing import Any
-
 from flodl_wire.faults import printable
+
+TYPE_CHECKING = False  # typing's own constant, without its import: status is hot
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def render(state: dict[str, Any], where: str) -> str:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+import os
+import threading
+
+import pytest
+
+from flodl_window import console
+from flodl_window.console import Console, for_terminal
+from flodl_window.narration import Narration, bar, plain
+from flodl_wire.hub_messages import Progress, RankProgress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+PROGRESS = Progress(
+    1, 5, 61, 100, 1520.4, 0.2131, balance=0.9, ranks=[RankProgress(0, 1100, 9), RankProgress(1, 420, 3, stalled=True)]
+)
+
+
+def test_a_terminal_gets_colours_and_nothing_that_moves_it() -> None:
+    assert for_terminal("plain é ☃\tx") == "plain é ☃\tx"
+    assert for_terminal("\x1b[31mred") == "\x1b[31mred\x1b[0m"
+    assert for_terminal("a\x1b[2Jb\x07\x1b]0;title\x07c\rd") == "a\\x1b[2Jb\\x07\\x1b]0;title\\x07cd"
+
+
+def test_a_pipe_gets_every_line_as_it_came_and_no_bar() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    shown = Console(out, err)
+    shown.bar("never")
+    shown.line("out", "\x1b[2Jraw")
+    shown.line("err", "words")
+    shown.close()
+    assert (out.getvalue(), err.getvalue()) == ("\x1b[2Jraw\n", "words\n")
+
+
+def test_the_bar_stays_under_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    shown = Console(terminal, terminal)
+    shown.close()
+    for piece in (("bar", "BAR"), ("err", "line"), ("bar", "")):
+        shown._write([piece])
+    assert terminal.getvalue() == "BAR\r\x1b[Kline\nBAR\r\x1b[K"
+
+
+def test_a_reader_that_stands_still_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "BACKLOG", 10)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as reader, os.fdopen(write, "w", encoding="utf-8") as pipe:
+        shown = Console(pipe, io.StringIO())
+        for _ in range(200):
+            shown.line("out", "x" * 10_000)
+        shown.close(0.2)
+        assert shown.stuck
+        drained = threading.Thread(target=reader.read1, daemon=True)
+        while shown.stuck:
+            drained = threading.Thread(target=reader.read1, daemon=True)
+            drained.start()
+            drained.join(1)
+            shown._thread.join(0.01)
+
+
+def test_a_reader_that_went_away_stops_nobody() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    err = io.StringIO()
+    pipe = os.fdopen(write, "w", encoding="utf-8")
+    shown = Console(pipe, err)
+    shown.line("out", "gone")
+    shown.line("err", "here")
+    shown.close()
+    assert err.getvalue() == "here\n"
+    try:
+        pipe.close()
+    except OSError:
+        pass
+
+
+def test_our_own_lines_escape_what_comes_from_afar() -> None:
+    err = io.StringIO()
+    told = Narration(Console(io.StringIO(), err))
+    told.say("host \x1b]0;evil\x07 is in")
+    told.output("node-a:0", "err", ["line"])
+    told.close()
+    assert err.getvalue() == "flodl: host \\x1b]0;evil\\x07 is in\n[node-a:0] line\n"
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
+    err = io.StringIO()
+    told = Narration(Console(io.StringIO(), err))
+    for now in (0.1, 5, 9, 11, 12, 30):
+        told.progress(PROGRESS, now)
+    told.close()
+    assert err.getvalue().count("epoch 2/5") == 2
+
+
+def test_the_figures_fit_the_line() -> None:
+    assert plain(PROGRESS) == "epoch 2/5, 61 %, 1520 samples/s, loss 0.2131, ranks 0: 1100/s 1: stalled"
+    for width in (20, 60, 100, 200):
+        assert len(bar(PROGRESS, width)) < width
+    assert "▕" in bar(PROGRESS, 120) and "balance 0.90" in bar(PROGRESS, 120)
