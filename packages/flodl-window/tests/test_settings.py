@@ -43,7 +43,8 @@ def test_a_file_wins_over_the_environment_and_fdl_over_a_bare_cluster(
         ("{", "no JSON"),
         ([], "no cluster block"),
         ({"cluster": {**CLUSTER, "wrokers": []}}, "wrokers"),
-        ({"cluster": CLUSTER, "mode": 3}, "not text"),
+        ({"cluster": CLUSTER, "mode": 3}, "mode"),
+        ({"cluster": CLUSTER, "env": {"CUDA_VISIBLE_DEVICES": "0"}}, "CUDA_VISIBLE_DEVICES"),
         ({"cluster": {**CLUSTER, "workers": [{**CLUSTER["workers"][0], "env": {"FDL_ENV": "x"}}]}}, "FDL_ENV"),
     ],
 )
@@ -117,6 +118,13 @@ def test_agents_are_told_all_they_need_and_local_ones_dial_loopback(
     assert there.agent.manifest_hash == hashlib.sha256(b"x: 1\n").hexdigest() and there.agent.data_path == "/d"
     assert there.agent.salt_hex and len(there.agent.salt_hex) == 32 and there.env[environ.HOST_NAME] == "far"
     assert there.env[environ.NET_TIMEOUT_SCALE] == "0.1"
+
+
+def test_the_commands_own_environment_lies_between_the_clusters_and_the_hosts(tmp_path: Path) -> None:
+    data = {"cluster": {**CLUSTER, "env": {"A": "cluster", "B": "cluster"}}, "env": {"B": "command"}, "cwd": "sub"}
+    config = settings.read_config(write(tmp_path, data))
+    made = settings.charter(settings.settle(config, None, ["x"], fanout=True), "run", 1400, False)
+    assert (made.env, made.cwd) == ({"A": "cluster", "B": "command"}, "sub")
 
 
 def test_everything_behind_the_dashes_is_the_commands() -> None:

@@ -27,7 +27,8 @@ class Charter:
     controller_host: str
     controller_port: int
     cohort: Cohort = field(default_factory=Cohort)
-    env: dict[str, str] = field(default_factory=dict)  # cluster.env
+    env: dict[str, str] = field(default_factory=dict)  # cluster.env, overlaid by the command's own
+    cwd: str = ""  # the command's folder, relative to the project folder of each host
     gpu_ram_share: float | None = None  # the cluster's default
     fanout: bool = True  # we start the roster's agents ourselves
     hub_socket: str = ""  # the hub's Unix socket, for relays of this very box
@@ -95,4 +96,4 @@ def _letter(
         )
     if named is None:  # a walk-in runs its own bin; only the arguments are the run's
         return WorldFormed(envelope, relay, None, charter.cohort.args or [])
-    return WorldFormed(envelope, relay, Command(charter.argv, {**charter.env, **named.worker.env}))
+    return WorldFormed(envelope, relay, Command(charter.argv, {**charter.env, **named.worker.env}, charter.cwd))

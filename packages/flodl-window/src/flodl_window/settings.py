@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from flodl_window import knobs, modes, roster
 from flodl_window.formation import Charter
 from flodl_window.ledger import Cohort
@@ -31,6 +33,8 @@ class Settings:
     argv: list[str]
     fanout: bool
     manifest_hash: str
+    env: dict[str, str]
+    cwd: str
     roster: list[roster.RosterHost]
     notes: list[str]
 
@@ -80,11 +84,17 @@ def _from_file(file: str) -> LaunchConfig:
         raise Refused(
             "bad-config", what, "it holds no cluster block", "fdl config show --json prints what belongs there"
         )
-    mode, manifest = data.get("mode"), data.get("manifest")
-    for key, value in (("mode", mode), ("manifest", manifest)):
-        if value is not None and not isinstance(value, str):
-            raise Refused("bad-config", f"cannot use {key} in {file}", "it is not text")
-    return LaunchConfig(parse_cluster(data["cluster"]), mode, manifest)
+    rest = {key: data[key] for key in ("mode", "manifest", "env", "cwd") if key in data}
+    try:
+        config = msgspec.convert(rest, LaunchConfig)
+    except msgspec.ValidationError as err:
+        raise Refused("bad-config", what, str(err), "fdl config show --json prints what belongs there") from None
+    config.cluster = parse_cluster(data["cluster"])
+    for name in config.env:
+        if not environ.is_valid_name(name) or environ.is_reserved(name):
+            why = "it is no name of a variable" if not environ.is_valid_name(name) else "flodl sets it itself"
+            raise Refused("reserved-env", f"cannot use env.{name} in {file}", why, "delete it")
+    return config
 
 
 def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: bool) -> Settings:
@@ -107,7 +117,7 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
                 )
     chosen, note = modes.choose(mode or os.environ.get(environ.MODE) or config.mode, cluster)
     notes = [note] if note else []
-    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), hosts, notes)
+    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, hosts, notes)
 
 
 def _hash(manifest: str | None) -> str:
@@ -135,7 +145,8 @@ def charter(settings: Settings, run: str, port: int, loopback: bool) -> Charter:
         controller_host=cluster.controller.host,
         controller_port=port,
         cohort=cohort,
-        env=dict(cluster.env),
+        env={**cluster.env, **settings.env},
+        cwd=settings.cwd,
         gpu_ram_share=cluster.gpu_ram_share,
         fanout=settings.fanout and bool(settings.roster),
     )
