@@ -94,6 +94,32 @@ def test_a_missing_ssh_is_named(window: FakeWindow, box: Box) -> None:
     assert "cannot run ssh: no such file or directory" in event(running, "exited").text
 
 
+def behind_a_deaf_ssh(box: Box, window: FakeWindow, mark: str) -> Running:
+    """As over a cut road: it notices neither the end of its stdin nor a polite signal."""
+    deaf = box.root / "deaf/ssh"
+    deaf.parent.mkdir()
+    deaf.write_text("#!/bin/sh\ntrap '' TERM HUP\necho deaf\nwhile :; do sleep 1; done\n")
+    deaf.chmod(0o755)
+    spec = FanoutSpec([FanoutHost(window.spec("node-b"), local=False)])
+    running = start(box, spec, MARK=mark, PATH=f"{deaf.parent}:/usr/bin:/bin")
+    assert event(running, "line").text == "deaf"
+    return running
+
+
+def test_an_ssh_that_hears_nothing_dies_with_the_fan_out(window: FakeWindow, box: Box) -> None:
+    running = behind_a_deaf_ssh(box, window, "deaf-mark-1")
+    running.process.kill()
+    wait_gone("deaf-mark-1")
+
+
+def test_an_ssh_that_hears_nothing_is_killed_when_its_time_is_up(window: FakeWindow, box: Box) -> None:
+    running = behind_a_deaf_ssh(box, window, "deaf-mark-2")
+    running.close_stdin()
+    assert running.wait() == 1
+    assert event(running, "exited").code == -signal.SIGKILL
+    wait_gone("deaf-mark-2")
+
+
 class Sshd:
     """A real sshd on a high port of loopback, with a key of its own; the box is what it offers as `~/.local`."""
 

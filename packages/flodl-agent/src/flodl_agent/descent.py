@@ -33,9 +33,11 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to KILL this process when the thread that forked it ends; for use between fork and exec."""
+def die_with(parent: int) -> None:
+    """Have the kernel KILL this process when the thread of `parent` that forked it ends; between fork and exec."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:  # it ended before the request was in
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,8 +1,9 @@
 """Starts an agent on every host of a roster, all at once, and stays between them and the launcher.
 
 stdin is the launcher's grip: its end ends everything. Each agent's stdin is ours in turn, so that the chain holds over
-ssh too: when we die, whatever the cause, every agent reads the end of its own. Children have sessions of their own, so
-that Ctrl-C reaches them through us.
+ssh too: when we die, whatever the cause, every agent reads the end of its own. (An ssh whose road is cut would read
+nothing for half a minute: it dies with us by order of the kernel.) Children have sessions of their own, so that Ctrl-C
+reaches them through us.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from shlex import join
 
 import msgspec
 
-from flodl_agent import sibling
+from flodl_agent import descent, sibling
 from flodl_agent.logs import LineSplitter
 from flodl_agent.ssh import ssh_command, warnings
 from flodl_wire import environ
@@ -93,6 +95,7 @@ class _Errand:
                 stderr=subprocess.PIPE,
                 env=env,
                 start_new_session=True,
+                preexec_fn=None if self._host.local else partial(descent.die_with, os.getpid()),
             )
         except OSError as err:
             why = f"cannot run {argv[0]}: {(err.strerror or str(err)).lower()}"

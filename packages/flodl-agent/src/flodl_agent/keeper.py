@@ -78,12 +78,6 @@ class Keeper:
     def _spawn(self, child: dict[str, Any]) -> subprocess.Popen[bytes]:
         """From the main thread only: the parent-death signal fires when the thread that forked ends."""
         keeper = os.getpid()
-
-        def before_exec() -> None:
-            descent.die_with_parent()
-            if os.getppid() != keeper:  # it died before the request was in
-                os.kill(os.getpid(), signal.SIGKILL)
-
         return subprocess.Popen(
             [_raw(word) for word in child["argv"]],
             env={_raw(name): _raw(value) for name, value in child["env"].items()},
@@ -92,7 +86,7 @@ class Keeper:
             stdout=child["out"],
             stderr=child["err"],
             start_new_session=True,
-            preexec_fn=before_exec,
+            preexec_fn=lambda: descent.die_with(keeper),
         )
 
     # ---- living
