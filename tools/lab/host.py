@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import signal
 import subprocess
 import sys
@@ -15,10 +14,10 @@ from pathlib import Path
 # What the processor needs for correct sums must reach a login by ssh too.
 PASSED_ON = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
-# `ip netns exec` has made a mount namespace and unshare a UTS one. ssh takes ~/.ssh from passwd's home whatever HOME
-# says, so each host's own is mounted there; the boot id is what tells two boxes apart, so each host has one.
+# `ip netns exec` has made a mount namespace and unshare a UTS one. ssh and sshd take the home from passwd whatever HOME
+# says, so each host has a passwd of its own; the boot id is what tells two boxes apart, so each host has one.
 ANCHOR = """
-hostname "$1" && mount --bind "$2/.ssh" "$3/.ssh" && mount --bind "$2/hosts" /etc/hosts &&
+hostname "$1" && mount --bind "$2/passwd" /etc/passwd && mount --bind "$2/hosts" /etc/hosts &&
 mount --bind "$2/boot_id" /proc/sys/kernel/random/boot_id && echo up && exec sleep infinity
 """
 
@@ -74,10 +73,9 @@ class Host:
             sh("tc", "-n", self.namespace, "qdisc", "add", "dev", "eth0", *shape)
             sh("tc", "qdisc", "add", "dev", self.port, *shape)
         (self.home / "boot_id").write_text(f"{uuid.uuid4()}\n")
-        roots_home = pwd.getpwuid(0).pw_dir
-        Path(roots_home, ".ssh").mkdir(mode=0o700, exist_ok=True)
+        (self.home / "passwd").write_text(_passwd(self.home))
         command = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", ANCHOR, "sh"]
-        self.anchor = self._start([*command, self.name, str(self.home), roots_home])
+        self.anchor = self._start([*command, self.name, str(self.home)])
 
     def _plug(self, bridge: str) -> None:
         inner = f"lab{self.tag}i{self.index}"
@@ -119,18 +117,17 @@ class Host:
         return {**os.environ, "HOME": str(self.home), "USER": "root", "LOGNAME": "root"}
 
     def sshd(self, port: int, options: list[str]) -> None:
-        """One more sshd. AuthorizedKeysFile is given outright because its default is in passwd's home."""
+        """One more sshd."""
         passed = " ".join(f"{name}={os.environ[name]}" for name in PASSED_ON if name in os.environ)
         settings = [
             f"Port={port}",
             f"HostKey={self.home / 'hostkey'}",
-            f"AuthorizedKeysFile={self.home / '.ssh/authorized_keys'}",
             "StrictModes=no",
             "PermitRootLogin=yes",
             f"PidFile={self.home / f'sshd-{port}.pid'}",
             "Subsystem=sftp internal-sftp",
-            f"SetEnv=HOME={self.home} {passed}",
             "MaxStartups=100",
+            *([f"SetEnv={passed}"] if passed else []),
             *options,
         ]
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -157,6 +154,12 @@ class Host:
                 os.waitpid(pid, 0)
         sh("ip", "netns", "del", self.namespace, check=False)
         sh("ip", "link", "del", self.port, check=False)
+
+
+def _passwd(home: Path) -> str:
+    """This machine's, with `home` for root."""
+    lines = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+    return "".join(":".join([*f[:5], str(home), *f[6:]] if f[0] == "root" else f) + "\n" for f in lines)
 
 
 def _kill(pid: int) -> None:

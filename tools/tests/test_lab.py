@@ -32,8 +32,8 @@ def test_each_host_has_its_own_name_home_and_boot_id(lab: Lab) -> None:
 
 def test_every_host_reaches_every_other_by_ssh_without_a_question(lab: Lab) -> None:
     for here, there in (("desk", "tower"), ("tower", "attic")):
-        done = lab.run(here, "ssh", "-o", "BatchMode=yes", there, "hostname; echo $HOME")
-        assert done.stdout.split() == [there, str(lab.home(there))], done.stderr
+        done = lab.run(here, "ssh", "-o", "BatchMode=yes", there, "hostname; echo $HOME; pwd; echo ~")
+        assert done.stdout.split() == [there, *[str(lab.home(there))] * 3], done.stderr
 
 
 def test_an_exit_code_and_stdin_pass_through(lab: Lab) -> None:
