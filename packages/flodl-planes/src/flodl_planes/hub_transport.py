@@ -96,7 +96,8 @@ class HubTransport:
             if self._attempt:
                 self._attempt.abort()
                 self._attempt = None
-            round = msgspec.structs.replace(round, hands=sorted(rank for rank in self._rank_links if rank not in self._gone))
+            living = sorted(rank for rank in self._rank_links if rank not in self._gone)
+            round = msgspec.structs.replace(round, hands=living)
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
             if round.alone or not moves:
                 self._pass_on(round, links, moves)
@@ -293,19 +294,18 @@ class HubTransport:
 
     def _retire(self, link: RelayLink, why: str) -> None:
         """The connection is over: once per relay that had joined, its host is lost."""
-        link.close()
         with self._lock:
-            if self._relays.get(link.host) is not link:
-                return
-            del self._relays[link.host]
-            for rank in link.ranks:
-                self._gone.add(rank)
-                self._rank_links.pop(rank, None)
-            interrupted = None
-            if self._attempt and link in self._attempt.links:
-                self._attempt.abort()
-                interrupted, self._attempt = self._attempt.round.round, None
-            self._events.put(events.RelayLost(link.host, why, interrupted))
+            if self._relays.get(link.host) is link:
+                del self._relays[link.host]
+                for rank in link.ranks:
+                    self._gone.add(rank)
+                    self._rank_links.pop(rank, None)
+                interrupted = None
+                if self._attempt and link in self._attempt.links:
+                    self._attempt.abort()
+                    interrupted, self._attempt = self._attempt.round.round, None
+                self._events.put(events.RelayLost(link.host, why, interrupted))
+        link.close()
 
     def _beat(self) -> None:
         """To relays of this box; sealed sockets beat by themselves."""

@@ -82,6 +82,16 @@ class LocalRanks:
                 with contextlib.suppress(OSError):
                     local.link.sock.shutdown(socket.SHUT_RDWR)
 
+    def close(self) -> None:
+        """Nobody is served any more; ranks that are still here see the end."""
+        self._listener.close()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, LocalRank):
+                key.data.link.close()
+        self._selector.close()
+        self._stop.close()
+        self._stopped.close()
+
     def absent(self) -> list[int]:
         """Ranks that were here and are not any more."""
         return [rank for rank, local in self.ranks.items() if not local.here]

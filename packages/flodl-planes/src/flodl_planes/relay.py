@@ -14,7 +14,6 @@ import contextlib
 import queue
 import socket
 import threading
-import time
 
 import numpy as np
 from msgspec import Raw
@@ -53,7 +52,7 @@ FLUSH_S = 5.0  # the last goodbyes still travel when the relay ends
 
 
 class Relay:
-    """`run` is its life: returns the exit code, or raises the Fault that ended it."""
+    """Listens for its ranks from the beginning. `run` is its life: returns the exit code, or raises what ended it."""
 
     def __init__(self, spec: RelaySpec) -> None:
         self._spec = spec
@@ -62,21 +61,34 @@ class Relay:
         self._memory: HostMemory | None = None
         self._round: Round | None = None
         self._landing = Landing()
-        self._left_undone: queue.SimpleQueue[tuple[Round, int]] = queue.SimpleQueue()
+        self._left_undone: queue.SimpleQueue[tuple[Round, int] | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+        self._local = LocalRanks(spec.relay_socket, self._expected, self._up, self._attach, self._lost)
 
     def run(self) -> int:
         """Until every rank of this host has come and gone: 0 when one of them said goodbye, else 1. Raises Fault."""
-        self._local = LocalRanks(self._spec.relay_socket, self._expected, self._up, self._attach, self._lost)
-        self._hub = self._connect()
-        self._hub.post(RelayHello(self._spec.host, self._expected))
-        for work in (self._upstream, self._substitute, self._beat):
-            threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
-        self._local.serve()
+        try:
+            self._hub = self._connect()
+        except Fault:
+            self._local.close()
+            raise
+        try:
+            self._hub.post(RelayHello(self._spec.host, self._expected))
+            for work in (self._upstream, self._substitute, self._beat):
+                threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+            self._local.serve()
+        finally:
+            self._close()
+        return 0 if any(local.said_goodbye for local in self._local.ranks.values()) else 1
+
+    def _close(self) -> None:
         if isinstance(self._hub, SealedSocket):
             self._hub.close(flush_s=FLUSH_S)
         else:
             self._hub.close()
-        return 0 if any(local.said_goodbye for local in self._local.ranks.values()) else 1
+        self._over.set()
+        self._left_undone.put(None)
+        self._local.close()
 
     def _connect(self) -> FrameSocket | SealedSocket:
         spec = self._spec
@@ -197,15 +209,16 @@ class Relay:
     def _substitute(self) -> None:
         adder = Adder()
         while True:
-            round, rank = self._left_undone.get()
-            memory = self._memory
+            undone = self._left_undone.get()
+            if undone is None:
+                return
+            (round, rank), memory = undone, self._memory
             if memory and round is self._round and rank in hands(memory.ranks, round):
                 Share(memory, round, memory.ranks.index(rank), adder).run()
 
     def _beat(self) -> None:
         """On the hub's own box; a sealed socket beats by itself."""
-        while isinstance(self._hub, FrameSocket):
-            time.sleep(deadlines.beat())
+        while isinstance(self._hub, FrameSocket) and not self._over.wait(deadlines.beat()):
             with contextlib.suppress(LinkEnded):
                 self._hub.post(RelayBeat())
 

@@ -1,0 +1,92 @@
+"""The bounded ring between a relay's socket and the averager, and the landing of an average."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from flodl_planes.chunk_ring import SLOTS, ChunkRing
+from flodl_planes.landing import Landing
+from flodl_planes.layout import lay_out
+from flodl_wire.faults import Broken
+from flodl_wire.frames import ChunkHead
+from flodl_wire.plane_messages import CHUNK_BYTES, TensorSpec
+
+LAYOUT = lay_out([TensorSpec("w", [CHUNK_BYTES // 4 * (SLOTS + 2)], "F32", "param")])
+
+
+def send(ring: ChunkRing, number: int, attempt: int = 0) -> None:
+    head = ChunkHead(0, attempt, number * CHUNK_BYTES)
+    ring.place(head, CHUNK_BYTES)[:1] = bytes([number])
+    ring.filled(head)
+
+
+def test_chunks_come_out_as_they_went_in() -> None:
+    ring = ChunkRing()
+    ring.expect(0, 0, LAYOUT.chunks)
+    for number in range(SLOTS + 2):
+        send(ring, number)
+        taken = ring.take(0, 0)
+        assert taken is not None and taken[0] == number
+        ring.release(0, 0)
+
+
+def test_a_full_ring_holds_the_sender_back_until_something_is_released() -> None:
+    ring = ChunkRing()
+    ring.expect(0, 0, LAYOUT.chunks)
+    for number in range(SLOTS):
+        send(ring, number)
+    late = threading.Thread(target=send, args=(ring, SLOTS), daemon=True)
+    late.start()
+    late.join(0.05)
+    assert late.is_alive()
+    assert ring.take(0, 0) is not None
+    ring.release(0, 0)
+    late.join(10)
+    assert not late.is_alive()
+
+
+def test_stopping_frees_both_sides_and_what_still_comes_is_thrown_away() -> None:
+    ring = ChunkRing()
+    ring.expect(0, 0, LAYOUT.chunks)
+    for number in range(SLOTS):
+        send(ring, number)
+    late = threading.Thread(target=send, args=(ring, SLOTS), daemon=True)
+    late.start()
+    ring.stop()
+    late.join(10)
+    assert not late.is_alive()
+    assert ring.take(0, 0) is None
+    ring.expect(0, 1, LAYOUT.chunks)
+    send(ring, 3, attempt=0)  # out of order, and of no interest
+    send(ring, 0, attempt=1)
+    assert ring.take(0, 0) is None
+    ring.release(0, 0)  # a late word of the attempt before
+    taken = ring.take(0, 1)
+    assert taken is not None and taken[0] == 0
+
+
+@pytest.mark.parametrize(("offset", "length"), [(CHUNK_BYTES, CHUNK_BYTES), (0, 10), (1, CHUNK_BYTES)])
+def test_a_chunk_that_is_not_the_next_breaks_the_link(offset: int, length: int) -> None:
+    ring, landing = ChunkRing(), Landing()
+    ring.expect(0, 0, LAYOUT.chunks)
+    landing.expect(0, 0, LAYOUT, np.empty(LAYOUT.total_bytes, np.uint8))
+    for place in (ring.place, landing.place):
+        with pytest.raises(Broken, match="not the next"):
+            place(ChunkHead(0, 0, offset), length)
+
+
+def test_an_average_lands_where_it_belongs_and_is_complete_with_its_last_chunk() -> None:
+    landing, into = Landing(), np.zeros(LAYOUT.total_bytes, np.uint8)
+    assert len(landing.place(ChunkHead(0, 0, 0), 100)) == 100  # nobody waits: nowhere
+    landing.expect(7, 1, LAYOUT, into)
+    landing.place(ChunkHead(7, 0, 0), CHUNK_BYTES)[:] = bytes(CHUNK_BYTES)
+    for number, chunk in enumerate(LAYOUT.chunks):
+        assert not landing.complete(7, 1)
+        landing.place(ChunkHead(7, 1, chunk.sum_offset), chunk.live_bytes)[:1] = bytes([number + 1])
+    assert landing.complete(7, 1)
+    np.testing.assert_array_equal(into[::CHUNK_BYTES], range(1, len(LAYOUT.chunks) + 1))
+    with pytest.raises(Broken):
+        landing.place(ChunkHead(7, 1, 0), CHUNK_BYTES)
