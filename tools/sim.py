@@ -177,6 +177,7 @@ CASES = [
     replace(CHARLM, name="charlm 2.5:1"),
     replace(CHARLM, name="charlm 4:1", ms=(60.0, 240.0)),
     replace(CHARLM, name="charlm 2.5:1, slow link", sync_ms=800.0, latency_ms=20.0),
+    replace(CHARLM, name="charlm 2.5:1, long evaluation", evaluate_ms=60.0, epochs=4),
     replace(
         CHARLM, name="charlm 3 ranks, one changes", ms=(60.0, 60.0, 150.0), epochs=4, change=(60.0, (150.0, 60.0, 60.0))
     ),

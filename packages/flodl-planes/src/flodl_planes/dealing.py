@@ -84,12 +84,19 @@ class Paced:
     ) -> dict[int, int]:
         if self.cadence.phase == "probe":
             return self._probe(left, ranks)
-        counts = self.cadence.window(epoch_batches, busy_ms)
+        eased = self.cadence.window(epoch_batches, busy_ms)
+        counts = self.cadence.window(epoch_batches, {})
         full = sum(counts[rank] for rank in ranks)
-        if left >= 2 * full:
-            return {rank: counts[rank] for rank in ranks}
-        windows = 1 if left <= TAIL * full else 2
-        return finish_together(-(-left // windows), self._speeds(ranks), busy_ms)
+        speeds = self._speeds(ranks)
+        if left < 2 * full:
+            windows = 1 if left <= TAIL * full else 2
+            return finish_together(-(-left // windows), speeds, busy_ms)
+        kept = max(busy_ms.values(), default=0.0)
+        if kept <= max(counts[rank] * speeds[rank] for rank in ranks):
+            return {rank: eased[rank] for rank in ranks}
+        # Ours: whoever is kept for longer than a window lasts would make the others wait; they do what fits that time.
+        fits = sum(int((kept - busy_ms.get(rank, 0.0)) / speeds[rank]) for rank in ranks)
+        return finish_together(min(max(1, fits), left), speeds, busy_ms)
 
     def _speeds(self, ranks: Sequence[int]) -> dict[int, float]:
         """Milliseconds per batch; a rank we know nothing of is taken for as slow as the anchor."""

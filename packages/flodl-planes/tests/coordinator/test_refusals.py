@@ -53,7 +53,10 @@ def test_a_script_that_insists_on_another_mode_is_refused(paper: Any) -> None:
         ([TensorSpec("weight", [3, 2], "F32", "param"), STEPS], "rank 1 has param weight (F32 3×2)"),
         ([TensorSpec("weight", [2, 3], "BF16", "param"), STEPS], "rank 1 has param weight (BF16 2×3)"),
         ([STEPS, WEIGHT], "rank 1 has buffer steps (I64 scalar)"),
-        ([WEIGHT, STEPS, TensorSpec("head", [9], "F32", "param")], "rank 1 has param head (F32 9), rank 0 ends before it"),
+        (
+            [WEIGHT, STEPS, TensorSpec("head", [9], "F32", "param")],
+            "rank 1 has param head (F32 9), rank 0 ends before it",
+        ),
         ([WEIGHT], "rank 0 has buffer steps (I64 scalar), rank 1 ends before it"),
     ],
 )

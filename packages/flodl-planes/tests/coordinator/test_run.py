@@ -84,7 +84,11 @@ def test_the_fastest_rank_evaluates_each_epoch_on_its_next_plan(paper: Any) -> N
     speeds = {0: 20.0, 1: 5.0, 2: 10.0}
     world = paper({"here": [0, 1, 2]}, epochs=3, evaluates=True, ms=speeds.__getitem__).load().finish()
     plans = [item for round in world.rounds for item in round.plans.items()]
-    assert [(rank, plan.evaluate) for rank, plan in plans if plan.evaluate is not None] == [("1", 0), ("1", 1), ("1", 2)]
+    assert [(rank, plan.evaluate) for rank, plan in plans if plan.evaluate is not None] == [
+        ("1", 0),
+        ("1", 1),
+        ("1", 2),
+    ]
     assert world.rounds[-1].plans["1"].spans == []
     result = world.told(hub_messages.Finished)[0].result
     assert [(epoch.epoch, epoch.eval) for epoch in result.epochs] == [(e, {"accuracy": 0.5}) for e in range(3)]

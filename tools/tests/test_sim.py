@@ -1,0 +1,36 @@
+"""What the scheduler reaches on paper; real runs are in the benchmarks."""
+
+from __future__ import annotations
+
+import pytest
+from tools import sim
+
+
+@pytest.mark.parametrize("case", [case for case in sim.CASES if case.mode == "cpu_cadence"], ids=lambda case: case.name)
+def test_uneven_ranks_are_kept_busy(case: sim.Case) -> None:
+    outcome = sim.World(case).run()
+    assert outcome.result.balance is not None
+    assert outcome.result.balance >= 0.80
+    assert outcome.result.samples == case.samples * case.epochs
+
+
+@pytest.mark.parametrize("ms", [(2.0, 5.0), (2.0, 8.0), (60.0, 150.0), (60.0, 240.0)])
+def test_together_they_reach_nine_tenths_of_what_they_do_alone(ms: tuple[float, ...]) -> None:
+    samples = 1437 if ms[0] < 10 else 8000
+    case = sim.Case("efficiency", ms, samples=samples, epochs=200 if ms[0] < 10 else 3, sync_ms=2.0)
+    assert sim.World(case).run().efficiency >= 0.90
+
+
+def test_a_change_of_speed_is_followed_within_two_windows() -> None:
+    swapped = (10.0, (30.0, 10.0))
+    case = sim.Case("swap", (10.0, 30.0), samples=64_000, epochs=1, jitter=0.0, change=swapped)
+    windows = sim.World(case).run().windows
+    ratios = [shares[0] / shares[1] for shares in windows if len(shares) == 2 and shares[1]]
+    before = next(at for at, ratio in enumerate(ratios) if at > 3 and ratio < 2.5)
+    assert ratios[before - 1] == pytest.approx(3.0, rel=0.2)
+    assert ratios[before + 2] == pytest.approx(1 / 3, rel=0.2)
+    assert all(ratio == pytest.approx(1 / 3, rel=0.2) for ratio in ratios[before + 2 : -2])
+
+
+def test_the_table_prints_a_line_per_case() -> None:
+    assert len(sim.table(sim.CASES[:2])) == 3
