@@ -152,10 +152,6 @@ class LocalRanks:
                 "one process per rank: look for a stray one from a run before",
             )
         layout = Layout.of_sections(hello.sections)
-        first = next(iter(self.ranks.values()), None)
-        if first and first.hello and first.hello.sections != hello.sections:
-            # the hub will name the tensor that differs; here it only must not share memory
-            raise Refused("other-layout", what, "its model is laid out differently from the other ranks' of this host")
         if len(local.link.fds) != 1:
             raise Broken(
                 "bad-message", what, f"{len(local.link.fds)} descriptors came with its hello, and it must be one"

@@ -147,9 +147,10 @@ class RankPlane:
             round = later
         Share(memory, round, memory.ranks.index(self._rank), self._adder).run()
         line = finish_line(memory, round)
-        while not wait_until(lambda: crossed(memory, line), self._look):
-            self._stop_if_dismissed()
-        return round
+        while True:
+            self._stop_if_dismissed()  # before each wait: it may have been read together with the Round
+            if wait_until(lambda: crossed(memory, line), self._look):
+                return round
 
     def _await_commit(self, round: Round) -> Round | None:
         """None when the average may be applied; a later attempt of the round when this one will not come to an end."""

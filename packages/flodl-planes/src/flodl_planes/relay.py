@@ -114,6 +114,8 @@ class Relay:
         ranks = [self._local.ranks[rank] for rank in self._expected]
         hello = ranks[0].hello
         assert hello
+        if any(local.hello and local.hello.sections != hello.sections for local in ranks):
+            return  # the hub will refuse this world and name the tensor; until then nobody's memory is shared
         layout = Layout.of_sections(hello.sections)
         lives = [local.live for local in ranks if local.live]
         control = Segment.create("control", control_bytes(len(ranks)))
