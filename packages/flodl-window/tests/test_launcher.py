@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -150,6 +151,16 @@ def test_a_run_goes_from_the_window_to_done_and_tells_every_step(launch: Any) ->
     assert (run.folder / "runs/latest/log/node-b-2.log").read_text(encoding="utf-8") == "I am rank 2 of 3 ☃\n"
     assert run.state.phase == "done" and [member.status for member in run.state.members] == ["left", "left"]
     assert (run.result.verdict, run.result.samples, run.result.degraded) == ("done", 200, False)
+
+
+def test_the_verdict_is_served_a_little_longer(launch: Any) -> None:
+    run = launch()
+    run.until("files: runs/")
+    with socket.create_connection(("127.0.0.1", run.port), 5) as link:
+        link.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        answer = b"".join(iter(lambda: link.recv(65536), b""))
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["phase"] == "done"
+    assert run.end() == 0
 
 
 def test_a_failing_rank_is_named_with_its_last_lines(launch: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,7 +20,9 @@ from flodl_window.join_link import JoinLink, LinkOwner
 from flodl_wire import preface
 from flodl_wire.faults import Refused
 
-ACCEPTS_PER_TURN = 16  # more, and a GET waits while a crowd of a thousand is let in
+# A reader of state.json behind a crowd of a thousand waits for their accepts (cheap), not for their handshakes.
+ACCEPTS_PER_TURN = 64
+HANDSHAKES_PER_TURN = 8
 LISTEN_BACKLOG = 4096  # a crowd waits in the kernel; the system's own limit may be lower
 STRANGERS = 1024  # connections that have proved nothing yet
 STRANGER_BYTES = 64 * 1024
@@ -64,6 +66,7 @@ class Door:
         self._numbers = 0
         self._muted_until = 0.0
         self._muted = 0
+        self._knocking: deque[Callable[[], None]] = deque()  # handshakes to be answered
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -82,6 +85,18 @@ class Door:
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
+
+    def queue(self, answer: Callable[[], None]) -> None:
+        """Have `answer` called soon, a few of them in each turn of the loop."""
+        if not self._knocking:
+            asyncio.get_running_loop().call_soon(self._answer_some)
+        self._knocking.append(answer)
+
+    def _answer_some(self) -> None:
+        for _ in range(min(HANDSHAKES_PER_TURN, len(self._knocking))):
+            self._knocking.popleft()()
+        if self._knocking:
+            asyncio.get_running_loop().call_soon(self._answer_some)
 
     def enter(self, stranger: Stranger) -> None:
         """One more that has proved nothing; over the cap the oldest of the busiest address goes."""
@@ -163,7 +178,10 @@ class Stranger(asyncio.Protocol):
             link = JoinLink(
                 door.next_number(), self.address, door.salt_for, door.owner, self._settled, self._link_turned_away
             )
-            self._become(link)
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._transport.set_protocol(link)
+            door.queue(lambda: self._become(link))
         else:
             self._pass_on()
 
@@ -184,11 +202,15 @@ class Stranger(asyncio.Protocol):
 
     def _become(self, protocol: JoinLink | HttpConnection) -> None:
         assert self._transport is not None
+        if self._transport.is_closing():  # it left while it waited for its turn
+            return
         self._next = protocol
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         head, self._head = self._head, b""
         protocol.data_received(head)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _settled(self) -> None:
         """It is known, answered or gone: a stranger no longer."""

@@ -74,9 +74,10 @@ class HttpConnection(asyncio.Protocol):
         self._handle(bytes(self._buffer[:end]), len(self._buffer) - end - 4)
 
     def eof_received(self) -> bool:
-        if not self._answered:
-            self._answer(400, {"error": "the request ended before its head did"})
-        return True  # keep our side open until the answer is written
+        if self._answered:
+            return False  # it has closed behind the answer: so do we, once everything is written
+        self._answer(400, {"error": "the request ended before its head did"})
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._done()

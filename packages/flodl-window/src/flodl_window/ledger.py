@@ -74,6 +74,7 @@ class Ledger:
     _seeds: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)  # what → (value, who brought it)
     # Sums kept up to date, so that the thousandth hello costs what the first did.
     _out: dict[str, None] = field(init=False)
+    _first: dict[str, int] = field(init=False)  # first rank of each roster host, when every size is known
     _ranks: int = field(init=False, default=0)
     _capacity: int = field(init=False)
     _unknown: int = field(init=False)
@@ -81,6 +82,12 @@ class Ledger:
     def __post_init__(self) -> None:
         self._named = {host.host: host for host in self.roster}
         self._out = dict.fromkeys(self._named)
+        self._first = {}
+        if all(host.count is not None for host in self.roster):
+            first = 0
+            for host in self.roster:
+                self._first[host.host] = first
+                first += host.count or 0
         self._capacity = sum(host.count or 1 for host in self.roster)
         self._unknown = sum(host.count is None for host in self.roster)
         self._reseed()
@@ -127,7 +134,8 @@ class Ledger:
         if entry is not None:
             self._ranks -= len(entry.devices)
             self._count(self._named.get(host), len(entry.devices), -1)
-            self._reseed()
+            if any(owner == host for _, owner in self._seeds.values()):
+                self._reseed()
 
     def in_rank_order(self) -> list[Entry]:
         """Members as their ranks follow: the roster's order, then walk-ins as they came."""
@@ -143,8 +151,14 @@ class Ledger:
         return out
 
     def ranks_of(self, host: str) -> list[int]:
-        """The ranks of one member, as the world would be if it formed now."""
-        first = 0
+        """The ranks of one member as the world would be if it formed now; where the roster's size is known, as it will
+        be when the roster is whole.
+        """
+        first = self._first.get(host, 0)
+        if host in self._first:
+            return list(range(first, first + len(self.members[host].devices)))
+        if host not in self._named and next(reversed(self.members)) == host:
+            return list(range(self._ranks - len(self.members[host].devices), self._ranks))
         for entry in self.in_rank_order():
             if entry.host == host:
                 return list(range(first, first + len(entry.devices)))

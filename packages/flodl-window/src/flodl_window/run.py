@@ -93,13 +93,13 @@ class Run:
     def _hello(self, event: ev.HelloReceived, now: float) -> None:
         answer, entry = self.window.admit(event, self.phase, now)
         self._out.append(ev.Send(event.link, answer))
-        if entry is None:
+        if isinstance(answer, Reject):
             self._out.append(ev.Shut(event.link))
-            self._say(f"{answer.what}: {answer.why} (from {event.address})" if isinstance(answer, Reject) else "")
-        else:
+            self._say(f"{answer.what}: {answer.why} (from {event.address})")
+        elif entry is not None:
             self._links[event.link] = entry.host
             self.heard[event.link] = now
-            self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks_of(entry.host))} ({entry.hardware})")
+            self._say(f"{entry.host} is in: {ranks_text(answer.ranks)} ({entry.hardware})")
             self._judge(now)
         self._publish()
 
