@@ -32,6 +32,7 @@ from flodl_planes.hub_events import (
     Exit,
     HubEvent,
     HubOrder,
+    RoundNotBegun,
     SendRank,
     Tell,
     Tick,
@@ -111,6 +112,10 @@ class Coordinator:
             return self._relay_joined(event)
         if isinstance(event, Form):
             return self._formed(event, now)
+        if isinstance(event, RoundNotBegun):
+            if self.training:
+                self.training.interrupted = True  # and wait for the RelayLost that says which host
+            return []
         if isinstance(event, CheckpointWritten):
             self._checkpoint = "written"
             return self._close_when_ready(now)
@@ -245,7 +250,8 @@ class Coordinator:
         for rank in self.cohort.ranks_of(event.host):
             self._silent(rank, now)
             self.cohort[rank].why = self.cohort[rank].why or f"host {event.host} lost: {event.why}"
-        return []
+        # The launcher may have told of its ranks before: then nothing else would start the round again.
+        return self.training.advance(now) if self.training else []
 
     def _gone(self, event: RankGone, now: float) -> list[HubOrder]:
         if event.rank not in self.cohort or self.cohort[event.rank].state in (DEAD, LEFT):

@@ -23,6 +23,7 @@ from flodl_planes.hub_events import (
     Exit,
     HubEvent,
     HubOrder,
+    RoundNotBegun,
     SendRank,
     StartRound,
     Tell,
@@ -144,7 +145,8 @@ class Hub:
         if transport is None:
             return []
         if isinstance(order, StartRound):
-            transport.start_round(order.round, order.hosts)
+            if not transport.start_round(order.round, order.hosts):
+                return [RoundNotBegun(order.round.round)]
         elif isinstance(order, SendRank):
             transport.send_rank(order.rank, order.message)
         elif isinstance(order, Tell):

@@ -20,6 +20,13 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class RoundNotBegun:
+    """The order `StartRound` found a host gone; its RelayLost stands in the queue."""
+
+    round: int
+
+
+@dataclass(frozen=True)
 class CheckpointWritten:
     """The order `WriteCheckpoint` was carried out."""
 
@@ -33,7 +40,7 @@ class CheckpointFailed:
     fault: Fault
 
 
-HubEvent = TransportEvent | Form | RankGone | Stop | Tick | CheckpointWritten | CheckpointFailed
+HubEvent = TransportEvent | Form | RankGone | Stop | Tick | RoundNotBegun | CheckpointWritten | CheckpointFailed
 
 
 @dataclass(frozen=True)

@@ -164,8 +164,8 @@ class Paper:
         self._bury(rank)
         return [*self.tell(RankLost(rank, False)), *self.tell(RankGone(rank, False, why))]
 
-    def cut(self, host: str) -> list[HubOrder]:
-        """The host's link breaks: an open round of several hosts is dropped."""
+    def cut(self, host: str, launcher_first: bool = False) -> list[HubOrder]:
+        """The host's link breaks: an open round of several hosts is dropped. The launcher may know before the hub."""
         ranks = [rank for rank in self.hosts[host] if rank not in self.dead]
         hit = self.open is not None and host in self.open_hosts
         interrupted = self.open.round if self.open is not None and hit else None
@@ -174,10 +174,9 @@ class Paper:
         for rank in ranks:
             self._bury(rank)
             self.done.pop(rank, None)
-        orders = self.tell(RelayLost(host, "connection reset", interrupted))
-        for rank in ranks:
-            orders += self.tell(RankGone(rank, False, f"host {host} lost"))
-        return orders
+        events: list[HubEvent] = [RankGone(rank, False, f"host {host} lost") for rank in ranks]
+        events.insert(len(events) if launcher_first else 0, RelayLost(host, "connection reset", interrupted))
+        return [order for event in events for order in self.tell(event)]
 
     def finish(self) -> Paper:
         """Everything that is left, in rank order."""

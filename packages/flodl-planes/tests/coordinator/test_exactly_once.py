@@ -49,7 +49,7 @@ def test_every_sample_is_merged_exactly_once(
             for host, ranks in hosts.items():
                 alive = [rank for rank in ranks if rank in world.living()]
                 if 0 < len(alive) < len(world.living()) and len(alive) <= deaths:
-                    actions.append((world.cut, host))
+                    actions += [(world.cut, host), (world.cut, host, True)]
         assert actions, f"nothing can happen any more: {world.said[-3:]}"
         calm += 1
         act, *args = data.draw(st.sampled_from(actions)) if calm < 80 else actions[0]

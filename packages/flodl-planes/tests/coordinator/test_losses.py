@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.hub_events import SendRank
+from flodl_planes.hub_events import RoundNotBegun, SendRank
 from flodl_planes.transport_events import FromRank, RankLost, RelayLost
 from flodl_wire.hub_messages import Finished, Notice, RankGone
 from flodl_wire.plane_messages import Dismiss, Leaving
@@ -81,6 +81,26 @@ def test_a_round_is_not_started_again_before_the_launcher_has_said_what_happened
     assert len(world.rounds) == 2
     world.tell(RankGone(2, False, "host b lost"))
     assert (world.rounds[-1].round, world.rounds[-1].attempt) == (1, 1)
+
+
+def test_a_host_of_whose_loss_the_launcher_knew_first_means_another_attempt_too(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1]}).load()
+    world.deposit(0)
+    world.deposit(1)
+    world.cut("b", launcher_first=True)
+    assert (world.rounds[-1].round, world.rounds[-1].attempt, world.rounds[-1].weights) == (1, 1, {"0": 1.0})
+    world.finish()
+
+
+def test_a_round_that_finds_a_host_gone_begins_again_once_the_loss_is_told(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1]}).load()
+    world.deposit(0)
+    world.deposit(1)
+    assert world.tell(RoundNotBegun(1)) == []
+    world.tell(RelayLost("b", "reset", None))
+    assert len(world.rounds) == 2
+    world.tell(RankGone(1, False, "host b lost"))
+    assert (world.rounds[-1].round, world.rounds[-1].attempt, world.rounds[-1].weights) == (1, 1, {"0": 1.0})
 
 
 def test_silence_without_a_word_is_a_death_after_the_grace(paper: Any) -> None:

@@ -21,7 +21,7 @@ from flodl_planes.layout import lay_out
 from flodl_planes.rank_plane import RankPlane
 from flodl_planes.segment import Segment
 from flodl_wire import blob, environ
-from flodl_wire.hub_messages import Finished, Form, FromHub, HubFailed, Large, Ready, Stop, ToHub
+from flodl_wire.hub_messages import Finished, Form, FromHub, HubFailed, Large, Ready, RelayIn, Stop, ToHub
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import Applied, Deposit, EvalDone, Finish, Leaving, Plan, RankHello, TensorSpec, Terms
 from flodl_wire.result import RunResult
@@ -131,6 +131,8 @@ class Bench:
             )
             environment = {**os.environ, environ.RELAY_JSON: blob.encode(relay)}
             self.relays[host] = subprocess.Popen([PROGRAM, "relay"], env=environment, stderr=subprocess.DEVNULL)
+        for _ in hosts:
+            self.await_word(RelayIn)  # a loaded box takes longer to start one than a rank's scaled patience lasts
 
     def train(
         self, host: str, rank: NumpyRank, on_plan: Callable[[Plan], None] = lambda plan: None

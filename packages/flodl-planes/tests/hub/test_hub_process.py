@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from flodl_wire.hub_messages import (
     EpochDone,
     Finished,
+    HubFailed,
     Notice,
     Progress,
     RankGone,
@@ -22,7 +23,7 @@ from flodl_wire.hub_messages import (
     Stop,
     TrainingBegan,
 )
-from flodl_wire.plane_messages import Terms
+from flodl_wire.plane_messages import TensorSpec, Terms
 
 TERMS = Terms("cpu_cadence", 101, 8, 3, 0, True)
 
@@ -85,6 +86,24 @@ def test_a_rank_killed_in_a_run_is_tolerated_and_its_samples_done_by_others(benc
     assert "killed by signal 9" in next(word.text for word in bench.told if isinstance(word, Notice))
     rows = [json.loads(line) for line in (bench.run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["merged"] for row in rows if row["kind"] == "epoch"] == [[[0, 101]]] * 3
+
+
+@pytest.mark.parametrize("hosts", [{"a": [0], "b": [1]}, {"a": [0, 1]}])
+def test_models_that_differ_never_start(bench: Any, numpy_rank: Any, hosts: dict[str, list[int]]) -> None:
+    other = [TensorSpec("weight", [3, 3], "F32", "param")]
+    bench.start().form(hosts)
+    futures = [
+        bench.train("a", numpy_rank(0, TERMS, 2.0)),
+        bench.train(list(hosts)[-1], numpy_rank(1, TERMS, 2.0, other)),
+    ]
+    with pytest.raises(AssertionError, match="rank 1 has param weight"):
+        bench.await_word(Finished)
+    failed = bench.told[-1]
+    assert isinstance(failed, HubFailed)
+    assert failed.code == "schema-differs"
+    assert bench.end() == 1
+    for future in futures:
+        assert future.exception(30) is not None
 
 
 def test_a_relay_killed_before_training_fails_the_run(bench: Any, numpy_rank: Any) -> None:
