@@ -34,7 +34,7 @@ class CallbackRank:
         self._before = (self.epoch, self._under_way)
         if completes is not None:
             self.epoch, self._under_way = completes, False
-        if self.epoch is None or self._under_way:
+        if self.epoch is None or self._under_way or not living:
             return None
         if self.rank not in living:
             self.rank = max(living, key=lambda rank: (self._accounts.rank_rate(rank), -rank))

@@ -19,14 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flodl_planes import narration
-from flodl_planes.accounting import Accounts, Tally
+from flodl_planes.accounting import Accounts
 from flodl_planes.agreement import disagreement
 from flodl_planes.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
 from flodl_planes.dealing import Dealer, Lockstep, Paced
 from flodl_planes.elche.cadence import Cadence
 from flodl_planes.elche.settings import read_settings
 from flodl_planes.hub_events import (
-    AppendMetrics,
     CheckpointFailed,
     CheckpointWritten,
     Exit,
@@ -38,18 +37,16 @@ from flodl_planes.hub_events import (
     Tick,
     WriteCheckpoint,
 )
-from flodl_planes.pool import Span
+from flodl_planes.reports import Reports
 from flodl_planes.training import Training
 from flodl_planes.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
 from flodl_wire import hub_messages as to_launcher
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import Form, RankGone, Stop
 from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leaving, RankHello, RankUp, Terms
-from flodl_wire.result import EpochResult, RunResult
+from flodl_wire.result import RunResult
 
-PROGRESS_EVERY_S = 0.5
 _WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
-METRICS_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,22 +68,18 @@ class Coordinator:
         self.cohort = Cohort([])
         self.accounts = Accounts([])
         self.training: Training | None = None
+        self.reports: Reports | None = None
         self._early: list[HubEvent] = []
-        self._merged: list[tuple[EpochResult, list[Span], Tally]] = []  # epochs not yet reported
-        self._evaluations: dict[int, dict[str, float]] = {}  # may come before the round is known to be decided
         self._applied: dict[int, float] = {}
         self._checkpoint = "due"
         self._result: RunResult | None = None
-        self._told_at = self._metered_at = float("-inf")
-        self._began_at = 0.0
-        self._warned: set[int] = set()
 
     def handle(self, event: HubEvent, now: float) -> list[HubOrder]:
         """What happened, at `now` seconds on any steady clock. Never raises a Fault: it becomes HubFailed."""
         if self.phase == "over":
             return []
         if isinstance(event, Stop):
-            return self._stopped(event, now)
+            return self._stopped(event)
         if self.phase == "forming" and not isinstance(event, (Form, Tick)):
             self._early.append(event)
             return []
@@ -163,8 +156,8 @@ class Coordinator:
             raise fault
         first = self.cohort.hellos[min(self.cohort.hellos)]
         self.training = Training(first.terms, self.cohort, self._dealer(first.terms), self.accounts)
+        self.reports = Reports(self.training, now)
         self.phase = "training"
-        self._began_at = now
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort.size, first))
         return [*orders, Tell(began), *self.training.begin(now)]
 
@@ -181,59 +174,34 @@ class Coordinator:
             return self._hello(rank, message, now)
         if isinstance(message, Leaving):
             return self._leaving(rank, message, now)
-        training = self.training
-        if training is None:
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
             raise Broken("too-early", f"cannot use what rank {rank} sent", "training has not begun")
         if isinstance(message, Deposit):
-            return [*self._finite(rank, message), *training.deposited(rank, message, now)]
+            warned = reports.not_finite(rank, message.window) if message.not_finite else []
+            return [*warned, *training.deposited(rank, message, now)]
         if isinstance(message, EvalDone):
-            return self._evaluated(message, now)
+            if not training.callback.done(message.epoch, message.elapsed_ms):
+                return []
+            reports.evaluated(message.epoch, dict(message.metrics))
+            return [*reports.epochs(now), *self._close_when_ready(now)]
         self._applied[rank] = message.sync_ms
         self.accounts.touch(now)
         return self._close_when_ready(now)
 
-    def _finite(self, rank: int, deposit: Deposit) -> list[HubOrder]:
-        if not deposit.not_finite or rank in self._warned:
-            return []
-        self._warned.add(rank)
-        return [Tell(to_launcher.Notice(f"rank {rank}: a loss is not finite (window {deposit.window})"))]
-
     def _round_done(self, event: RoundDone, now: float) -> list[HubOrder]:
-        training = self.training
-        if training is None:
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
             return []
-        orders: list[HubOrder] = []
         for merged in training.decided(event.round, event.attempt, now):
-            tally = self.accounts.end_epoch(merged.epoch)
-            self._merged.append((self.accounts.epochs[-1], merged.spans, tally))
-        orders += self._end_epochs(now)
-        if event.round and now - self._metered_at >= METRICS_EVERY_S:
-            self._metered_at = now
-            orders.append(AppendMetrics(narration.round_row(training, self.accounts, now - self._began_at)))
+            reports.merged(merged)
+        orders = reports.epochs(now)
+        if event.round:
+            orders += reports.round(now)
         if training.final and self.phase == "training":
             self.phase = "closing"
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
         return [*orders, *training.advance(now)]
-
-    def _evaluated(self, message: EvalDone, now: float) -> list[HubOrder]:
-        training = self.training
-        if training is None or not training.callback.done(message.epoch, message.elapsed_ms):
-            return []
-        self._evaluations[message.epoch] = dict(message.metrics)
-        return [*self._end_epochs(now), *self._close_when_ready(now)]
-
-    def _end_epochs(self, now: float) -> list[HubOrder]:
-        """Report the merged epochs, oldest first, up to the one that is being evaluated."""
-        orders: list[HubOrder] = []
-        training = self.training
-        while training is not None and self._merged and self._merged[0][0].epoch != training.callback.epoch:
-            result, spans, tally = self._merged.pop(0)
-            result.eval = self._evaluations.pop(result.epoch, None)
-            orders.append(
-                Tell(to_launcher.EpochDone(result.epoch, narration.epoch_line(result, training.terms.epochs, tally)))
-            )
-            orders.append(AppendMetrics(narration.epoch_row(result, spans, tally, now - self._began_at)))
-        return orders
 
     # --- losses
 
@@ -277,24 +245,13 @@ class Coordinator:
         member = self.cohort[rank]
         member.state, member.why = DEAD, why
         where = f"rank {rank} on {member.place.host}"
-        training = self.training
-        if training is None:
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
             return self._fail(Broken("lost-before-training", f"cannot begin: {where} is lost", why), now, rank)
         fault = self.cohort.intolerable(training.terms.max_failure)
         if fault:
             return self._fail(fault, now, rank)
-        returned = training.lost(rank, now)
-        given = f"; {returned:,} samples of it go to the others" if returned else ""
-        orders: list[HubOrder] = [
-            Tell(
-                to_launcher.Notice(
-                    f"{where} is lost ({why}){given}; {len(self.cohort.living)} of {self.cohort.size} ranks go on"
-                )
-            ),
-            AppendMetrics(
-                {"kind": "lost", "t": round(now - self._began_at, 3), "rank": rank, "why": why, "returned": returned}
-            ),
-        ]
+        orders = reports.lost(rank, where, why, training.lost(rank), now)
         if self.phase == "closing":
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
         return [*orders, *training.advance(now)]
@@ -306,8 +263,8 @@ class Coordinator:
             if self.phase != "over" and now - member.silent_since >= self.limits.grace_s:
                 gone = RankGone(rank, False, member.why or "its connection to the relay closed")
                 orders += self._gone(gone, now)
-        training = self.training
-        if training is None or self.phase not in ("training", "closing"):
+        training, reports = self.training, self.reports
+        if training is None or reports is None or self.phase not in ("training", "closing"):
             return orders
         if training.open and self.limits.stall_s is not None and now - training.issued_at > self.limits.stall_s:
             fault = Broken(
@@ -317,16 +274,15 @@ class Coordinator:
                 "look at the network between the hosts",
             )
             return [*orders, *self._fail(fault, now)]
-        if now - self._told_at >= PROGRESS_EVERY_S * 0.9:
-            self._told_at = now
-            orders.append(Tell(narration.progress(training, self.accounts, now)))
-        return orders
+        return [*orders, *reports.progress(now)]
 
     # --- the end
 
     def _close_when_ready(self, now: float) -> list[HubOrder]:
-        training = self.training
-        if self.phase != "closing" or training is None or any(rank not in self._applied for rank in self.cohort.living):
+        training, reports = self.training, self.reports
+        if self.phase != "closing" or training is None or reports is None:
+            return []
+        if any(rank not in self._applied for rank in self.cohort.living):
             return []
         if self._checkpoint == "due":
             self._checkpoint = "ordered"
@@ -335,12 +291,10 @@ class Coordinator:
             return [WriteCheckpoint(self._metadata(training))]
         if self._checkpoint != "written" or training.callback.epoch is not None:
             return []
-        orders = self._end_epochs(now)
-        self._result = self._figures()
+        orders = [*reports.epochs(now), *reports.progress(now, last=True)]
+        result = self._result = self._figures()
         self.phase = "leaving"
-        orders += [Tell(narration.progress(training, self.accounts, now))]
-        orders += [SendRank(rank, Finish(self._result)) for rank in self.cohort.living]
-        return orders
+        return [*orders, *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
 
     def _metadata(self, training: Training) -> dict[str, str]:
         return {
@@ -395,8 +349,10 @@ class Coordinator:
         )
         return [*dismissed, Tell(told), Exit(1)]
 
-    def _stopped(self, event: Stop, now: float) -> list[HubOrder]:
+    def _stopped(self, event: Stop) -> list[HubOrder]:
         self.phase = "over"
+        if self.training is None and self.cohort.size and not self.cohort.ranks(ABSENT, READY, SILENT, DEAD):
+            return [Exit(0)]  # every program ended well and none asked for an average
         told = to_launcher.HubFailed(
             "stopped", "training was stopped", event.reason, "", None, self._figures(event.reason, "failed")
         )

@@ -124,7 +124,7 @@ class Hub:
             elif self.spec.mode != "torch":
                 self._happened(event)
             if isinstance(event, Stop):
-                return exits.DONE if self._code in (None, 0) and self.spec.mode == "torch" else self._code or exits.DONE
+                return exits.DONE if self._code is None else self._code
 
     def _adopt(self, passed: PassedSocket) -> None:
         home = self._store or self._transport

@@ -116,7 +116,7 @@ class Training:
         self.ledger = Ledger(self.terms.dataset)
         return [merged]
 
-    def lost(self, rank: int, now: float) -> int:
+    def lost(self, rank: int) -> int:
         """A rank is dead; answers how many of its samples return to the pool. Call `advance` afterwards."""
         self.dealer.drop(rank)
         self.callback.lost(rank)

@@ -185,6 +185,16 @@ def test_a_rank_that_dies_after_the_last_average_does_not_hold_the_others(paper:
     assert world.told(Finished)[0].result.degraded
 
 
+def test_losing_everyone_after_the_last_average_is_still_a_failure(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, evaluates=True).load()
+    while world.coordinator.phase == "training":
+        world.step()
+    for rank in (0, 1):
+        world.tell(RankLost(rank, False))
+    world.tick(3.0)
+    assert world.failure().code == "all-lost"
+
+
 def test_a_relay_that_goes_after_the_goodbyes_is_no_news(paper: Any) -> None:
     world = paper({"here": [0, 1]}).load().finish()
     assert world.tell(RelayLost("here", "closed")) == []
