@@ -1,7 +1,7 @@
 """Averaging: one round of the CPU plane against gloo's all_reduce of the same bytes over the same ranks, interleaved in
 one run.
 
-    python tools/bench/averaging.py [--quick] [--cases NAME,…]
+    python tools/bench/averaging.py [--quick] [--cases 'NAME;…']
 
 A measurement is the time from the last rank's being ready to the last rank's having the result: for us the whole way of
 a deposit through relay and hub, the weighted mean and its writing back; for gloo the bare sum. Prints a table, writes
@@ -12,6 +12,7 @@ Gbit/s makes two network namespaces of its own and needs root.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -25,20 +26,21 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-OUT = HERE.parent.parent / "build" / "bench" / "averaging.json"
+sys.path.insert(0, str(HERE.parents[1]))  # run as a file, not by `make bench`
+
+from tools.bench.rows import interleaved, report, row  # noqa: E402
+
 MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """`hosts`: ranks of each, the hub beside the first. `aim`: the ratio to reach. `link`: a rate in bit/s between the
-    hosts.
-    """
+    """`hosts`: ranks of each, the hub beside the first. `link`: a rate in bit/s between the hosts."""
 
     name: str
     hosts: tuple[int, ...]
     megabytes: int
-    aim: float | None = None
+    at_least: float | None = None
     link: int | None = None
     peer: bool = True
 
@@ -51,7 +53,7 @@ CASES = [
     Case("four hosts x one rank, loopback, 100 MB", (1, 1, 1, 1), 100),
     Case("hub memory, four hosts, 400 MB", (1, 1, 1, 1), 400, peer=False),
 ]
-RSS_AIM = 1500  # MB, peak of the hub
+PEAK = 1500  # MB that the hub may have resident
 
 
 class Fleet:
@@ -87,10 +89,12 @@ class Fleet:
     def end(self) -> None:
         for process in self.ranks:
             assert process.stdin
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
         for process in self.ranks:
-            process.wait(30)
-        for process in self.others:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+        for process in (*self.ranks, *self.others):
             process.kill()
             process.wait()
 
@@ -103,9 +107,9 @@ def line(process: subprocess.Popen[str]) -> str:
     return text
 
 
-def start_ours(case: Case, folder: Path, places: list[tuple[str | None, str]]) -> Fleet:
+def start_ours(fleet: Fleet, case: Case, folder: Path, places: list[tuple[str | None, str]]) -> None:
     """Hub, relays and ranks of ours. `places[i]`: (network namespace, address) of host i."""
-    fleet, roles = Fleet(), str(HERE / "plane_roles.py")
+    roles = str(HERE / "plane_roles.py")
     total = sum(case.hosts)
     names = [f"h{i}" for i in range(len(case.hosts))]
     hub_socket = str(folder / "hub.sock")
@@ -125,17 +129,16 @@ def start_ours(case: Case, folder: Path, places: list[tuple[str | None, str]]) -
             options = {
                 "number": number,
                 "ranks": total,
-                "nbytes": case.megabytes * MB,
+                "nbytes": int(case.megabytes * MB),
                 "socket_path": relay["relay_socket"],
             }
             fleet.start([roles, "rank", json.dumps(options)], places[index][0], rank=True)
     fleet.ready()
-    return fleet
 
 
-def start_gloo(case: Case, places: list[tuple[str | None, str]]) -> Fleet:
-    fleet, port = Fleet(), free_port()
-    number, total = 0, sum(case.hosts)
+def start_gloo(fleet: Fleet, case: Case, places: list[tuple[str | None, str]]) -> None:
+    """The peer's ranks, numbered as ours."""
+    number, total, port = 0, sum(case.hosts), free_port()
     for index, count in enumerate(case.hosts):
         for _ in range(count):
             argv = [
@@ -150,7 +153,6 @@ def start_gloo(case: Case, places: list[tuple[str | None, str]]) -> Fleet:
             fleet.start(argv, places[index][0], rank=True, env={"GLOO_SOCKET_IFNAME": interface})
             number += 1
     fleet.ready()
-    return fleet
 
 
 def free_port() -> int:
@@ -169,22 +171,9 @@ class Link:
         self.places: list[tuple[str | None, str]] = [(name, f"10.99.77.{i + 1}") for i, name in enumerate(self.names)]
         for name in self.names:
             ip("netns", "add", name)
-        ip(
-            "-n",
-            self.names[0],
-            "link",
-            "add",
-            LINK_INTERFACE,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            LINK_INTERFACE,
-            "netns",
-            self.names[1],
-        )
-        for name, address in self.places:
-            assert name
+        pair = f"link add {LINK_INTERFACE} type veth peer name {LINK_INTERFACE} netns {self.names[1]}"
+        ip("-n", self.names[0], *pair.split())
+        for name, (_, address) in zip(self.names, self.places, strict=True):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", LINK_INTERFACE)
             for device in ("lo", LINK_INTERFACE):
                 ip("-n", name, "link", "set", device, "up")
@@ -210,76 +199,52 @@ def cannot_link() -> str:
 
 def measure(case: Case, rounds: int) -> dict[str, Any]:
     link = Link(case.link) if case.link else None
-    places = link.places if link else [(None, "127.0.0.1")] * len(case.hosts)
+    places: list[tuple[str | None, str]] = link.places if link else [(None, "127.0.0.1") for _ in case.hosts]
+    ours, gloo = Fleet(), Fleet()
     try:
         with tempfile.TemporaryDirectory(prefix="flodl-bench-") as folder:
-            ours = start_ours(case, Path(folder), places)
-            gloo = start_gloo(case, places) if case.peer else None
+            start_ours(ours, case, Path(folder), places)
             ours.round()  # the first touches every page
-            mine, theirs = [], []
-            for _ in range(rounds):
-                mine.append(ours.round())
-                if gloo:
-                    theirs.append(gloo.round())
-            hub = ours.others[0]
-            assert hub.stdin
-            hub.stdin.write("\n")
-            hub.stdin.flush()
-            rss = int(line(hub)) / MB
-            ours.end()
-            if gloo:
-                gloo.end()
+            if not case.peer:
+                mine = statistics.median(ours.round() for _ in range(rounds))
+                peak = hub_peak(ours)
+                return row(case.name, peak, PEAK, PEAK / peak, unit="MB", at_least=1.0, round_ms=mine)
+            start_gloo(gloo, case, places)
+            mine, theirs, ratio = interleaved(ours.round, gloo.round, rounds)
+            return row(case.name, mine, theirs, ratio, unit="ms", at_least=case.at_least, hub_peak_mb=hub_peak(ours))
     finally:
+        ours.end()
+        gloo.end()
         if link:
             link.close()
-    row = {
-        "case": case.name,
-        "ours": statistics.median(mine),
-        "unit": "ms",
-        "hub_rss_mb": rss,
-        "rounds": rounds,
-        "aim": case.aim,
-    }
-    if theirs:
-        ratios = [peer / own for own, peer in zip(mine, theirs, strict=True)]
-        return row | {"peer": statistics.median(theirs), "ratio": statistics.median(ratios)}
-    return row | {
-        "ours": rss,
-        "unit": "MB",
-        "peer": RSS_AIM,
-        "ratio": RSS_AIM / rss,
-        "aim": 1.0,
-        "ms": statistics.median(mine),
-    }
+
+
+def hub_peak(fleet: Fleet) -> float:
+    """The most memory the hub has had resident, in MB."""
+    hub = fleet.others[0]
+    assert hub.stdin
+    hub.stdin.write("\n")
+    hub.stdin.flush()
+    return int(line(hub)) / MB
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, nothing above 100 MB")
-    parser.add_argument("--cases", help="parts of case names, comma separated")
+    parser.add_argument("--cases", help="parts of case names, separated by semicolons")
     options = parser.parse_args(argv)
-    wanted = options.cases.split(",") if options.cases else [""]
+    wanted = options.cases.split(";") if options.cases else [""]
     rows = []
-    print(f"{'case':42} {'ours':>9} {'gloo':>9} {'ratio':>6} {'aim':>5}  hub peak")
     for case in CASES:
         if not any(part in case.name for part in wanted) or (options.quick and case.megabytes > 100):
             continue
         if case.link and cannot_link():
-            print(f"{case.name:42} skipped: {cannot_link()}")
+            print(f"skipped: {case.name}: {cannot_link()}")
             continue
         slow = case.megabytes > 100 or case.link
-        row = measure(case, (3 if slow else 5) if options.quick else (7 if slow else 15))
-        rows.append(row)
-        aim = f"{row['aim']:.1f}" if row["aim"] else ""
-        unit = row["unit"]
-        print(
-            f"{row['case']:42} {row['ours']:6.1f} {unit} {row['peer']:6.0f} {unit} {row['ratio']:6.2f} {aim:>5}"
-            f"  {row['hub_rss_mb']:.0f} MB",
-            flush=True,
-        )
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(rows, indent=1) + "\n")
-    return 0
+        rows.append(measure(case, (3 if slow else 5) if options.quick else (7 if slow else 15)))
+        print(f"{case.name}: {rows[-1]['ratio']:.2f}", flush=True)
+    return 0 if report("averaging", rows) else 1
 
 
 if __name__ == "__main__":

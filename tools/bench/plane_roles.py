@@ -24,7 +24,7 @@ from flodl_planes.layout import lay_out
 from flodl_planes.rank_plane import RankPlane
 from flodl_planes.relay import Relay
 from flodl_planes.segment import Segment
-from flodl_planes.transport_events import FromRank, RelayLost, RoundDone
+from flodl_planes.transport_events import FromRank
 from flodl_wire.plane_messages import Deposit, Leaving, RankHello, Round, TensorSpec, Terms
 from flodl_wire.specs import RelaySpec
 
@@ -64,8 +64,6 @@ def hub(socket_path: str, hosts: list[str], ranks: int, address: str) -> None:
                 deposits.clear()
                 transport.start_round(Round(number, weights, 0, len(hosts) == 1), hosts)
                 number += 1
-        elif (isinstance(event, RoundDone) and os.environ.get("PLANE_VERBOSE")) or isinstance(event, RelayLost):
-            print(event, file=sys.stderr)
 
 
 def rank(number: int, ranks: int, nbytes: int, socket_path: str) -> None:

@@ -42,14 +42,15 @@ class SharedLink:
     def attach(self, layout: Layout) -> None:
         """Map the memory that was announced. Raises Broken when it is not what was announced.
 
-        A host with another layout stays without memory: its ranks' hellos show which tensor differs, and the coordinator
-        refuses such a world before any round.
+        A host with another layout stays without memory: its ranks' hellos show which tensor differs, and the
+        coordinator refuses such a world before any round.
         """
         shared, self.shared = self.shared, None
         fds, count = self.link.fds, 1 + len(self.ranks)
         assert shared
         if len(fds) != count:
-            raise Broken("bad-attach", f"cannot share memory with the relay of {self.host}", f"{len(fds)} descriptors came")
+            what = f"cannot share memory with the relay of {self.host}"
+            raise Broken("bad-attach", what, f"{len(fds)} descriptors came for {count}")
         if (shared.total_bytes, shared.sum_bytes) != (layout.total_bytes, layout.sum_bytes):
             return
         segments = [Segment.received(fds.popleft(), layout.total_bytes) for _ in range(count)]
