@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 
 import pytest
 
@@ -52,17 +51,20 @@ def test_a_reader_that_stands_still_stops_nobody(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(console, "BACKLOG", 10)
     read, write = os.pipe()
     with os.fdopen(read, "rb") as reader, os.fdopen(write, "w", encoding="utf-8") as pipe:
-        shown = Console(pipe, io.StringIO())
+        err = io.StringIO()
+        shown = Console(pipe, err)
         for _ in range(200):
-            shown.line("out", "x" * 10_000)
+            shown.line("out", "x" * 10_000, droppable=True)
+        shown.line("out", "our own last line")
+        assert shown._left_out > 100
         shown.close(0.2)
         assert shown.stuck
-        drained = threading.Thread(target=reader.read1, daemon=True)
-        while shown.stuck:
-            drained = threading.Thread(target=reader.read1, daemon=True)
-            drained.start()
-            drained.join(1)
-            shown._thread.join(0.01)
+        text = b""
+        while not text.endswith(b"here, the log files have them\n"):
+            text += reader.read1()
+        assert b"our own last line\n" in text
+        shown._thread.join(5)
+        assert not shown.stuck and "lines left out here, the log files have them" in err.getvalue()
 
 
 def test_a_reader_that_went_away_stops_nobody() -> None:

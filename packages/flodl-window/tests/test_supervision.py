@@ -438,6 +438,16 @@ def test_a_refused_roster_host_fails_the_run_with_the_refusal() -> None:
     assert failed(world) == "cannot admit node-b: it offers 2 devices, the roster says 1"
 
 
+def test_what_an_agent_prints_is_only_told_when_its_link_does_not_tell_it() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.do(ev.FanoutReported(FanoutEvent("line", "node-a", text="ssh: a warning")))
+    assert world.said[-1] == "[node-a] ssh: a warning"
+    world.hello(hello("node-a"))
+    before = len(world.said)
+    world.do(ev.FanoutReported(FanoutEvent("line", "node-a", text="an echo")))
+    assert len(world.said) == before
+
+
 def test_a_fan_out_that_dies_is_the_cause() -> None:
     world = formed("cpu:1", "cpu:1")
     world.says("node-a", HostFault("stdin-closed", "its stdin closed"))

@@ -16,7 +16,7 @@ from typing import TextIO
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _RESET = "\x1b[0m"
-BACKLOG = 20_000  # pieces waiting; beyond that they are left out here (the log files have them)
+BACKLOG = 20_000  # pieces waiting; beyond that processes' lines are left out here (the log files have them)
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -49,8 +49,9 @@ class Console:
         self.has_bar = self._terminal["err"] and os.environ.get("TERM", "") != "dumb"
         self._bar = ""
         self._left_out = 0
+        self._put_in = self._taken = 0  # each counted by one thread only
         self._dead: set[str] = set()
-        self._queue: queue.Queue[tuple[str, str] | None] = queue.Queue(BACKLOG)
+        self._queue: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="console", daemon=True)
         self._thread.start()
 
@@ -61,24 +62,24 @@ class Console:
         except (OSError, ValueError, AttributeError):
             return 80
 
-    def line(self, stream: str, text: str) -> None:
-        """One line to "out" or "err"."""
-        try:
-            self._queue.put_nowait((stream, text))
-        except queue.Full:
+    def line(self, stream: str, text: str, *, droppable: bool = False) -> None:
+        """One line to "out" or "err"; a droppable one is left out while too much waits."""
+        if droppable and self._put_in - self._taken >= BACKLOG:
             self._left_out += 1
+            return
+        self._put_in += 1
+        self._queue.put((stream, text))
 
     def bar(self, text: str) -> None:
         """What stands under the lines from now on ("" removes it); only drawn on a terminal."""
-        if self.has_bar:
-            with contextlib.suppress(queue.Full):
-                self._queue.put_nowait(("bar", text))
+        if self.has_bar and self._put_in - self._taken < BACKLOG:
+            self._put_in += 1
+            self._queue.put(("bar", text))
 
     def close(self, seconds: float = 2.0) -> None:
         """Write what is left, but wait no longer than `seconds` for a reader that stands still."""
         self.bar("")
-        with contextlib.suppress(queue.Full):
-            self._queue.put(None, timeout=seconds)
+        self._queue.put(None)
         self._thread.join(seconds)
 
     @property
@@ -94,6 +95,7 @@ class Console:
                 while len(batch) < 200:
                     batch.append(self._queue.get_nowait())
             over = None in batch
+            self._taken += len(batch)
             self._write([piece for piece in batch if piece is not None])
 
     def _write(self, batch: list[tuple[str, str]]) -> None:
@@ -108,6 +110,7 @@ class Console:
         if self._left_out and self._queue.empty():
             self._put("err", f"flodl: {self._left_out} lines left out here, the log files have them\n")
             self._left_out = 0
+        self._put_in = self._taken = 0  # each counted by one thread only
         if self._bar:
             self._put("err", self._bar)
         for name in self._streams:

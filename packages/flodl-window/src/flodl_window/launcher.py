@@ -72,6 +72,7 @@ class Launcher:
         self._state_due = 0.0
         self._state_dirty = False
         self._spoke_at = 0.0
+        self._bar_waits = False
         self._trouble_said = False
         self._signals = 0
         self._leaving = False
@@ -202,10 +203,12 @@ class Launcher:
         machine, now = self.machine, self._loop.time()
         if machine.phase in (Phase.WAITING, Phase.STAGING, Phase.FORMING):
             waited = now - (machine.formed_at if machine.phase is Phase.FORMING else machine.opened)
+            self._bar_waits = True
             self.narration.waiting(f"{machine.phase.value}: {machine.why} ({waited:.0f} s)")
             if now - self._spoke_at >= STILL_EVERY:
                 self._say(f"still {machine.phase.value}: {machine.why} ({waited:.0f} s)")
-        elif machine.phase.terminal:
+        elif self._bar_waits or machine.phase.terminal:
+            self._bar_waits = False
             self.narration.waiting("")
 
     def _say(self, text: str) -> None:

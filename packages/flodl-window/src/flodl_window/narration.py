@@ -25,7 +25,7 @@ class Narration:
     def output(self, where: str, stream: str, lines: list[str]) -> None:
         """Lines of a process; stdout stays stdout, stderr stderr."""
         for line in lines:
-            self._console.line(stream, f"[{where}] {line}")
+            self._console.line(stream, f"[{where}] {line}", droppable=True)
 
     def progress(self, progress: Progress, now: float) -> None:
         """A bar on a terminal, else a line now and then."""

@@ -205,7 +205,10 @@ class Run:
     # the fan-out
 
     def _fanout_event(self, event: FanoutEvent, now: float) -> None:
-        self._out += self.fanout.note(event)
+        # What an agent prints while its link lives, or after we aborted it, it has told us or we have told it.
+        heard = event.host in self._links.values() or (self.phase.terminal and event.host in self.ledger.members)
+        if not (event.kind == "line" and heard):
+            self._out += self.fanout.note(event)
         if event.kind != "exited":
             return
         if self.world is not None:

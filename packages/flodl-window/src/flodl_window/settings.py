@@ -18,6 +18,7 @@ import msgspec
 from flodl_window import knobs, modes, roster
 from flodl_window.formation import Charter
 from flodl_window.ledger import Cohort
+from flodl_window.words import listed
 from flodl_wire import blob, deadlines, environ
 from flodl_wire.config import Cluster, JoinWindow, check_cluster, parse_cluster
 from flodl_wire.faults import Refused
@@ -117,6 +118,12 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
                 )
     chosen, note = modes.choose(mode or os.environ.get(environ.MODE) or config.mode, cluster)
     notes = [note] if note else []
+    afar = [host.host for host in hosts if not host.local]
+    if fanout and afar and cluster.controller.host in roster.LOOPBACK_NAMES:
+        here = cluster.controller.host
+        notes.append(
+            f"{listed(afar)} will dial {here}, which is themselves: set controller.host to an address they reach"
+        )
     return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, hosts, notes)
 
 
