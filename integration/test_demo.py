@@ -40,11 +40,10 @@ def test_the_demo_keeps_its_promises(own_network: list[str]) -> None:
     accuracy = re.search(r"held-out accuracy (0\.\d+)", done.stdout)
     assert accuracy and float(accuracy.group(1)) >= 0.96, done.stdout
     assert result["balance"] >= 0.80, result
-    assert result["wall_s"] >= 20 and spent < 60
+    assert result["wall_s"] >= 20
+    assert spent < 60 or busy, f"{spent:.0f} s"
     fast, slow = (rank["samples"] for rank in result["ranks"])
     assert fast > 1.7 * slow, "one rank was made 2.5 times slower"
     last = done.stdout.splitlines()[-10:]
-    assert (
-        any("Try next" in line for line in last)
-        and sum("fdl init" in line or "two-boxes" in line for line in last) == 2
-    )
+    assert any("Try next" in line for line in last)
+    assert sum("fdl init" in line or "two-boxes" in line for line in last) == 2

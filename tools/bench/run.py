@@ -1,7 +1,7 @@
 """`make bench`: every benchmark in this folder, or those named (`python -m tools.bench.run startup launch`).
 
-A benchmark is a module here with `main(argv) -> int`, 0 when every ratio is as promised. One that fails does not keep the
-others from running.
+A benchmark is a module here with `main(argv) -> int`, 0 when every ratio is as promised. One that fails does not keep
+the others from running.
 """
 
 from __future__ import annotations
