@@ -16,8 +16,8 @@ SLOTS = 8  # 8 MiB: a 1 Gbit/s link fills it in 67 ms, longer than any pause of 
 
 
 class ChunkRing:
-    """One receiving thread fills, the averager empties. A full ring holds the receiver back, and by TCP the host behind
-    it.
+    """One receiving thread fills, whoever averages empties. A full ring holds the receiver back, and by TCP the
+    host behind it.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class ChunkRing:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Throw everything away until the next `expect`; ends waits on both sides."""
+        """Throw everything away until the next `expect`; ends the wait of a receiver."""
         with self._changed:
             self._awaited = None
             self._changed.notify_all()
@@ -63,17 +63,15 @@ class ChunkRing:
         with self._changed:
             if self._awaited == (head.round, head.attempt):
                 self._filled += 1
-                self._changed.notify_all()
 
-    def take(self, round: int, attempt: int) -> NDArray[np.uint8] | None:
-        """The next chunk (sum layout) of that attempt, valid until `release`; blocks. None once the attempt was
-        stopped.
-        """
+    def has(self, round: int, attempt: int) -> bool:
+        """Whether the next chunk of that attempt is here."""
         with self._changed:
-            key = (round, attempt)
-            self._changed.wait_for(lambda: self._awaited != key or self._filled > self._taken)
-            if self._awaited != key:
-                return None
+            return self._awaited == (round, attempt) and self._filled > self._taken
+
+    def take(self) -> NDArray[np.uint8]:
+        """The next chunk (sum layout), valid until `release`. Only when it is here."""
+        with self._changed:
             return self._slots[self._taken % SLOTS, : self._chunks[self._taken].sum_bytes]
 
     def release(self, round: int, attempt: int) -> None:

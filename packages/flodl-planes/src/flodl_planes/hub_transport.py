@@ -2,7 +2,7 @@
 
 The coordinator orders (`send_rank`, `start_round`, `drop_host`, …; none blocks for long) and hears on a queue what
 happened. A relay of this very box comes in by the Unix socket, others by `adopt`, through the one port and its door.
-Each relay has one receiving thread; rounds over several hosts are made in one more.
+Each relay has one receiving thread, which also adds up what it has received.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ class HubTransport:
         self._committed = -1
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
-        self._work: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._adder = Adder()
         self._closed = False
         self._path = socket_path
         self._listener = listen(socket_path)
-        for work in (self._accept, self._make_averages, self._beat):
+        for work in (self._accept, self._begin_rounds, self._beat):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
     # what the coordinator orders
@@ -105,9 +106,10 @@ class HubTransport:
             assert self.layout
             own = next((link.result for link in links if link.result is not None), None)
             self._average = None
-            self._attempt = Attempt(round, links, self.layout, self._own_average() if own is None else own)
+            average = self._own_average() if own is None else own
+            self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made)
             self._attempt.begin()
-            self._work.put(self._attempt)
+            self._begun.put(self._attempt)
             return True
 
     def average(self) -> NDArray[np.uint8] | None:
@@ -138,7 +140,7 @@ class HubTransport:
                 self._attempt.abort()
         for link in links:
             link.close()
-        self._work.put(None)
+        self._begun.put(None)
 
     # rounds
 
@@ -179,23 +181,26 @@ class HubTransport:
             self._keeping, self._committed = None, kept.round
             self._events.put(events.RoundDone(*key))
 
-    def _make_averages(self) -> None:
-        adder = Adder()
+    def _begin_rounds(self) -> None:
+        """So that `start_round` need not wait for sums that are here already (all of them, when every host is)."""
         while True:
-            attempt = self._work.get()
+            attempt = self._begun.get()
             if attempt is None:
                 return
-            made = attempt.run(adder)
-            with self._lock:
-                if not made or attempt.aborted or attempt is not self._attempt:
-                    continue
-                self._attempt = None
-                self._committed = attempt.round.round
-                self._average = attempt.average
-                ms = (time.perf_counter() - attempt.began) * 1000
-                moved = sum(chunk.sum_bytes + chunk.live_bytes for chunk in attempt.layout.chunks)
-                attempt.commit()
-                self._events.put(events.RoundDone(attempt.round.round, attempt.round.attempt, ms, moved))
+            attempt.advance()
+
+    def _made(self, attempt: Attempt) -> None:
+        """The whole average stands: unless a host was lost in this very moment, the round is decided."""
+        with self._lock:
+            if attempt is not self._attempt:
+                return
+            self._attempt = None
+            self._committed = attempt.round.round
+            self._average = attempt.average
+            ms = (time.perf_counter() - attempt.began) * 1000
+            moved = sum(chunk.sum_bytes + chunk.live_bytes for chunk in attempt.layout.chunks)
+            attempt.commit()
+            self._events.put(events.RoundDone(attempt.round.round, attempt.round.attempt, ms, moved))
 
     # connections
 

@@ -14,6 +14,7 @@ import contextlib
 import queue
 import socket
 import threading
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Raw
@@ -243,7 +244,9 @@ def sums(memory: HostMemory, round: Round) -> Stream:
     return Stream(round.round, round.attempt, len(chunks), piece, lambda n: True)
 
 
-def averages(layout: Layout, average: memoryview, round: Round, ready, last) -> Stream:  # type: ignore[no-untyped-def]
+def averages(
+    layout: Layout, average: memoryview, round: Round, ready: Callable[[int], bool], last: Kept | None = None
+) -> Stream:
     """An average in the live layout as chunks, with `last` behind them."""
 
     def piece(n: int) -> tuple[int, memoryview]:

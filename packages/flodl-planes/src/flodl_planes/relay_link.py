@@ -6,6 +6,8 @@ ring of chunks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +73,12 @@ class SharedLink:
         self._round = round
         self._contribution = Contribution(self.ranks, self._lives, layout, round)
 
-    def take(self, round: Round, number: int, chunk: Chunk) -> Bytes | None:
-        """The host's sum of `chunk`, until the next `take`. None when the attempt was stopped."""
-        if self._round is not round:
-            return None
+    def has(self, round: Round) -> bool:
+        """Whether the next chunk can be taken: always, unless the attempt was stopped."""
+        return self._round is round
+
+    def take(self, round: Round, chunk: Chunk) -> Bytes:
+        """The host's sum of `chunk`, until the next `take`."""
         out = self._made[: chunk.sum_bytes]
         self._contribution.sum_into(out, chunk, self._adder)
         return out
@@ -104,6 +108,8 @@ class RemoteLink:
         self._ring: ChunkRing | None = None
         self._kept = Landing()  # the average of an alone round, shipped for the checkpoint
         self._keeping = False
+        self.arrived: Callable[[], None] = lambda: None
+        """Called, in the receiving thread, after each chunk."""
 
     def place(self, head: ChunkHead, length: int) -> memoryview:
         """Where the decoder is to put a chunk; a stranger has nowhere to put any."""
@@ -129,9 +135,14 @@ class RemoteLink:
     def kept(self, round: int, attempt: int) -> bool:
         return self._kept.complete(round, attempt)
 
-    def take(self, round: Round, number: int, chunk: Chunk) -> Bytes | None:
-        """The next chunk that the host carries: `number` must be it. None when the attempt was stopped."""
-        return self._ring.take(round.round, round.attempt) if self._ring else None
+    def has(self, round: Round) -> bool:
+        """Whether the next chunk that the host carries is here."""
+        return self._ring is not None and self._ring.has(round.round, round.attempt)
+
+    def take(self, round: Round, chunk: Chunk) -> Bytes:
+        """That chunk, valid until `release`."""
+        assert self._ring
+        return self._ring.take()
 
     def release(self, round: Round) -> None:
         if self._ring:
@@ -147,6 +158,7 @@ class RemoteLink:
         for frame in arrived:
             if frame.kind == CHUNK and frame.head and self._ring and not self._keeping:
                 self._ring.filled(frame.head)
+                self.arrived()
         return [frame for frame in arrived if frame.kind != CHUNK]
 
     def close(self) -> None:

@@ -75,6 +75,12 @@ class SealedSocket:
             self._stream = stream
             self._wake.notify()
 
+    def finish(self, stream: Stream, last: msgspec.Struct) -> None:
+        """Send `last` behind the last chunk of `stream`, unless another has taken its place."""
+        with self._wake:
+            stream.last = last
+            self._wake.notify()
+
     def nudge(self) -> None:
         """More of the stream may be ready."""
         with self._wake:
@@ -127,11 +133,9 @@ class SealedSocket:
                 stream = self._stream
                 if self._closing or (stream and stream.sent < stream.count and stream.ready(stream.sent)):
                     return None, None if self._closing else stream
-                if stream and stream.sent == stream.count:
+                if stream and stream.sent == stream.count and stream.last is not None:
                     self._stream = None
-                    if stream.last is not None:
-                        return encode_message(stream.last), None
-                    continue
+                    return encode_message(stream.last), None
                 rest = until - time.monotonic()
                 if rest <= 0:
                     return None, None

@@ -148,6 +148,33 @@ def test_messages_to_a_rank_that_is_gone_go_nowhere(make_world: Any) -> None:
     assert not world.order(0, {"0": 1.0}, hosts=["nowhere"])
 
 
+def test_no_commit_leaves_before_the_round_is_decided(make_world: Any) -> None:
+    """Host b has every chunk of the average when it is lost in the moment of decision: it must not have applied it."""
+    world = make_world({"a": [0], "b": [1]}, {"a"}, elements=600_000)
+    false = dial("127.0.0.1", world.port, bytes(range(16)), trash)
+    false.post(RelayHello("b", [1]))
+    del world.hosts["b"]
+    world.start()
+    chunks = 0
+    with world.transport._lock:  # nothing is decided meanwhile
+        assert world.order(0, {"0": 1.0}, hosts=["a", "b"], alone=False)
+        while chunks < 3:
+            chunks += sum(frame.kind == frames.CHUNK for frame in false.receive())
+        world.transport.drop_host("b", "lost in this very moment")
+    assert world.next(RelayLost).interrupted == 0
+    messages = []
+    with pytest.raises(Fault):
+        while True:
+            messages += [bytes(frame.body) for frame in false.receive()]
+    assert not any(b"commit" in message for message in messages)
+    false.close()
+    working = world.ranks[0].take_part()
+    assert world.order(0, {"0": 1.0}, hosts=["a"], attempt=1)
+    assert working.result(WAIT).attempt == 1
+    done = world.next(RoundDone)
+    assert (done.round, done.attempt) == (0, 1)
+
+
 # strangers
 
 
