@@ -41,7 +41,7 @@ class Batches:
         self._collate: Collate = collate or default_collate
         self._device = device
         self._order: tuple[int, Any] = (-1, None)
-        self._lists: list[list[int]] = []
+        self._feed = _Feed()
         self._started: tuple[Plan, Iterator[Any]] | None = None
         self._loader: DataLoader[Any] | None = None
         if workers:
@@ -49,7 +49,7 @@ class Batches:
             generator.manual_seed(seed * 1_000_003 + rank)
             self._loader = DataLoader(
                 dataset,
-                batch_sampler=_Feed(self),
+                batch_sampler=self._feed,
                 num_workers=workers,
                 collate_fn=self._collate,
                 persistent_workers=True,
@@ -60,7 +60,7 @@ class Batches:
     def begin(self, plan: Plan) -> None:
         """Start loading this plan in the workers. A later call for another plan takes its place."""
         if self._loader is not None and plan.spans and (self._started is None or self._started[0] != plan):
-            self._lists = self._indices(plan)
+            self._feed.lists = self._indices(plan)
             self._started = (plan, iter(self._loader))
 
     def of(self, plan: Plan) -> Iterator[tuple[int, Any]]:
@@ -74,6 +74,10 @@ class Batches:
         for count, batch in zip(counts, loaded, strict=True):
             yield count, move(batch, self._device)
         self._started = None
+
+    def close(self) -> None:
+        """Let the worker processes go. Left to the garbage collector they would be waited for, 5 s each."""
+        self._started = self._loader = None
 
     def _indices(self, plan: Plan) -> list[list[int]]:
         if self._order[0] != plan.epoch:
@@ -89,14 +93,14 @@ class Batches:
 class _Feed:
     """The DataLoader's batch sampler: each iteration deals the plan that is being begun."""
 
-    def __init__(self, owner: Batches) -> None:
-        self._owner = owner
+    def __init__(self) -> None:
+        self.lists: list[list[int]] = []
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._owner._lists)
+        return iter(self.lists)
 
     def __len__(self) -> int:
-        return len(self._owner._lists)
+        return len(self.lists)
 
 
 def move(batch: Any, device: torch.device) -> Any:

@@ -12,16 +12,14 @@ from types import TracebackType
 from flodl_wire.faults import Fault
 
 _before = sys.excepthook
-_installed = False
 
 
 def install() -> None:
     """Render uncaught faults by their own words from now on; anything else goes to the hook that stood there before."""
-    global _before, _installed
-    if not _installed:
+    global _before
+    if sys.excepthook is not _hook:
         _before = sys.excepthook
         sys.excepthook = _hook
-        _installed = True
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -140,12 +140,9 @@ class Adopted:
         self._slots = slots
         self._staged = device.type != "cpu"
         self._device = device
-        whole = (
-            torch.frombuffer(live, dtype=torch.uint8) if len(memoryview(live)) else torch.empty(0, dtype=torch.uint8)
-        )
         if self._staged:
-            _pin(whole)
-        self._views = [_view(whole, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
+            _pin(live)
+        self._views = [_view(live, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
         for slot, view in zip(slots, self._views, strict=True):
             view.copy_(slot.tensor.detach())
             if not self._staged and slot.tensor.numel():
@@ -192,11 +189,14 @@ class Adopted:
             torch.cuda.synchronize(self._device)
 
 
-def _view(whole: torch.Tensor, like: torch.Tensor, offset: int) -> torch.Tensor:
-    """The piece of the buffer at `offset`, contiguous, with the dtype and shape of `like`."""
+def _view(live: Any, like: torch.Tensor, offset: int) -> torch.Tensor:
+    """The piece of the buffer at `offset`, contiguous, with the dtype and shape of `like`.
+
+    Each is a storage of its own, or `torch.save(model.state_dict())` would refuse to write one storage of two dtypes.
+    """
     if like.numel() == 0:
         return torch.empty(like.shape, dtype=like.dtype)
-    return whole[offset : offset + like.numel() * like.element_size()].view(like.dtype).view(like.shape)
+    return torch.frombuffer(live, dtype=like.dtype, count=like.numel(), offset=offset).view(like.shape)
 
 
 def _changed(slot: Slot, tensor: torch.Tensor | None, view: torch.Tensor) -> Refused:
@@ -209,9 +209,11 @@ def _changed(slot: Slot, tensor: torch.Tensor | None, view: torch.Tensor) -> Ref
     )
 
 
-def _pin(whole: torch.Tensor) -> None:
+def _pin(live: Any) -> None:
     """Lock the buffer's pages, so that copies to and from the GPU run at the bus's rate; without it they are right,
-    only slower."""
-    if whole.numel() and torch.cuda.is_available():
+    only slower.
+    """
+    if len(live) and torch.cuda.is_available():
+        whole = torch.frombuffer(live, dtype=torch.uint8)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         runtime.cudaHostRegister(whole.data_ptr(), whole.numel(), 0)

@@ -172,11 +172,11 @@ class Trainer:
         if error is None and self.result is None:
             error = misuse.left_early("t.epochs()")
             self._windows.fail(error)
-            self._windows.close()
+            self._close()
             raise error
         if error is not None:
             self._windows.fail(error)
-        self._windows.close()
+        self._close()
 
     def epochs(self) -> Iterator[int]:
         """The epochs, from 0. Go through `batches` in each, to its end. The run is complete when this ends."""
@@ -276,8 +276,12 @@ class Trainer:
         except BaseException as error:
             self._state = "closed"
             self._windows.fail(error)
-            self._windows.close()
+            self._close()
             raise
+
+    def _close(self) -> None:
+        self._windows.close()
+        self._batches.close()
 
     def _make_windows(self) -> Windows:
         place, settings = self._place, self._settings

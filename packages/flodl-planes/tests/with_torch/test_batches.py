@@ -1,0 +1,133 @@
+"""Plans become batches: the same with and without worker processes, none mixed with another plan's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from flodl_planes.batches import Batches, move
+from flodl_planes.permutation import order
+from flodl_wire.plane_messages import Plan
+
+CPU = torch.device("cpu")
+
+
+class Squares(Dataset[tuple[int, float]]):
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, float(index**2)
+
+
+Make = Callable[..., Batches]
+
+
+@pytest.fixture
+def batches() -> Iterator[Make]:
+    made: list[Batches] = []
+
+    def make(workers: int, dataset: Any = None, **changed: Any) -> Batches:
+        made.append(Batches(dataset or Squares(), 4, seed=3, rank=0, workers=workers, device=CPU, **changed))
+        return made[-1]
+
+    yield make
+    for found in made:
+        found.close()
+
+
+def plan(window: int, *spans: list[int], epoch: int = 0) -> Plan:
+    return Plan(window=window, epoch=epoch, spans=list(spans))
+
+
+def indices(found: Batches, of: Plan) -> list[list[int]]:
+    return [batch[0].tolist() for _, batch in found.of(of)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plan_is_dealt_from_its_epochs_permutation(batches: Make, workers: int) -> None:
+    found = batches(workers)
+    for epoch in (0, 1):
+        dealt = order(50, 3, epoch).tolist()
+        expected = [dealt[4:8], dealt[8:10], dealt[46:50]]
+        assert indices(found, plan(epoch, [4, 6], [46, 4], epoch=epoch)) == expected
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_batch_comes_with_its_number_of_samples(batches: Make, workers: int) -> None:
+    assert [count for count, _ in batches(workers).of(plan(0, [40, 10]))] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plan_without_spans_has_no_batches(batches: Make, workers: int) -> None:
+    found = batches(workers)
+    found.begin(plan(0))
+    assert indices(found, plan(0)) == []
+    assert len(indices(found, plan(1, [0, 8]))) == 2
+
+
+def test_a_plan_begun_early_is_not_mixed_with_another_that_took_its_place(batches: Make) -> None:
+    found = batches(2)
+    dealt = order(50, 3, 0).tolist()
+    found.begin(plan(0, [0, 24]))
+    found.begin(plan(0, [24, 8]))  # a lost host made the round begin again, with other plans
+    assert indices(found, plan(0, [24, 8])) == [dealt[24:28], dealt[28:32]]
+    assert indices(found, plan(1, [32, 4])) == [dealt[32:36]]
+
+
+def test_loading_does_not_move_the_stream_that_dropout_draws_from(batches: Make) -> None:
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    indices(batches(1), plan(0, [0, 8]))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_collate_is_the_users_own(batches: Make) -> None:
+    found = batches(0, collate=lambda samples: sum(index for index, _ in samples))
+    assert [batch for _, batch in found.of(plan(0, [0, 8]))] == [sum(order(50, 3, 0)[k : k + 4]) for k in (0, 4)]
+
+
+def test_a_dataset_that_fetches_in_bulk_is_asked_in_bulk(batches: Make) -> None:
+    class Bulk(Squares):
+        def __getitems__(self, wanted: list[int]) -> list[tuple[int, float]]:
+            return [(index, -1.0) for index in wanted]
+
+    found = batches(0, Bulk())
+    assert [batch[1].tolist() for _, batch in found.of(plan(0, [0, 4]))] == [[-1.0] * 4]
+
+
+def test_an_error_in_the_dataset_reaches_the_script(batches: Make) -> None:
+    class Bad(Squares):
+        def __getitem__(self, index: int) -> tuple[int, float]:
+            raise KeyError("no such file")
+
+    for workers in (0, 1):
+        with pytest.raises(KeyError, match="no such file"):
+            list(batches(workers, Bad()).of(plan(0, [0, 4])))
+
+
+def test_every_tensor_of_a_batch_is_moved_and_nothing_else_touched() -> None:
+    pair = namedtuple("pair", "left right")
+    batch = {"a": [torch.zeros(2), "word"], "b": pair(torch.zeros(1), (3, torch.zeros(1)))}
+    moved = move(batch, torch.device("meta"))
+    assert moved["a"][0].device.type == "meta" and moved["a"][1] == "word"
+    assert moved["b"].left.device.type == "meta" and moved["b"].right[0] == 3
+    assert move(batch, CPU) is batch
+
+
+def test_closing_lets_the_workers_go_at_once(batches: Make) -> None:
+    found = batches(2)
+    indices(found, plan(0, [0, 8]))
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    began = time.monotonic()
+    found.close()
+    assert not any(child.is_alive() for child in children)
+    assert time.monotonic() - began < 4  # torch waits 5 s for each that it has to end by force

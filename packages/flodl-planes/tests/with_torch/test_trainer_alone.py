@@ -1,0 +1,299 @@
+"""The Trainer in a process of its own: both forms, the records it leaves, and every way to hold it wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from flodl_planes import RunResult, Trainer
+from flodl_wire.faults import Fault, Refused
+from flodl_wire.state import State
+
+STREAM = torch.Generator().manual_seed(0)
+X = torch.randn(50, 4, generator=STREAM)
+DATA = TensorDataset(X, X.sum(1, keepdim=True))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def build() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
+
+
+def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    return F.mse_loss(model(batch[0]), batch[1])
+
+
+def evaluate(model: nn.Module) -> dict[str, Any]:
+    return {"mse": F.mse_loss(model(X), DATA.tensors[1])}
+
+
+def trainer(**changed: Any) -> Trainer:
+    arguments: dict[str, Any] = {
+        "model": build,
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+        "loss": loss,
+        "data": DATA,
+        "batch_size": 8,
+        "epochs": 3,
+        "seed": 5,
+        "evaluate": evaluate,
+        **changed,
+    }
+    return Trainer(**arguments)
+
+
+def test_run_trains_evaluates_each_epoch_and_returns_the_figures() -> None:
+    result = trainer().run()
+    assert (result.verdict, result.world_size, result.samples, len(result.epochs)) == ("done", 1, 150, 3)
+    assert [epoch.samples for epoch in result.epochs] == [50, 50, 50]
+    assert all(epoch.loss and epoch.eval for epoch in result.epochs)
+    first, last = (result.epochs[k].eval for k in (0, -1))
+    assert first and last and last["mse"] < first["mse"]
+    assert result.ranks[0].batches == 21 and 0 < result.ranks[0].busy_s <= result.wall_s
+    assert "3 epochs, 150 samples" in repr(result) and "\n" not in repr(result)
+
+
+def test_a_loop_of_ones_own_gives_the_very_same_weights() -> None:
+    short = trainer()
+    short.run()
+    with trainer(loss=None) as t:
+        epochs = []
+        for epoch in t.epochs():
+            epochs.append(epoch)
+            for batch in t.batches():
+                t.backward(loss(t.model, batch))
+                t.step()
+    assert epochs == [0, 1, 2] and t.result is not None and t.result.samples == 150
+    for one, other in zip(short.model.parameters(), t.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_workers_change_nothing_but_who_loads() -> None:
+    plain, loaded = trainer(), trainer(workers=2)
+    plain.run()
+    loaded.run()
+    for one, other in zip(plain.model.parameters(), loaded.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_seed_reaches_the_first_weights() -> None:
+    seen = []
+    for seed in (1, 1, 2):
+        with trainer(seed=seed, loss=None) as t:
+            seen.append(t.model[0].weight.detach().clone())
+            for _ in t.epochs():
+                for batch in t.batches():
+                    t.backward(loss(t.model, batch))
+                    t.step()
+    assert torch.equal(seen[0], seen[1]) and not torch.equal(seen[0], seen[2])
+
+
+def test_evaluation_leaves_no_trace_in_training() -> None:
+    def meddling(model: nn.Module) -> dict[str, float]:
+        assert not model.training and not torch.is_grad_enabled()
+        return {"noise": torch.rand(()).item(), "nan": math.nan}
+
+    plain, watched = trainer(evaluate=None), trainer(evaluate=meddling)
+    plain.run()
+    result = watched.run()
+    assert watched.model.training
+    assert result.epochs[0].eval is not None and list(result.epochs[0].eval) == ["noise"]
+    for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_may_be_gathered_over_several_batches() -> None:
+    with trainer(loss=None, evaluate=None) as t:
+        for _ in t.epochs():
+            for number, batch in enumerate(t.batches()):
+                t.backward(loss(t.model, batch) / 2)
+                if number % 2:
+                    t.step()
+    assert t.result is not None and t.result.ranks[0].batches == 21
+
+
+def test_a_run_leaves_its_files_and_latest_points_at_them(here: Path) -> None:
+    t = trainer()
+    result = t.run()
+    folder = here / "runs" / "latest"
+    assert folder.readlink() == Path(result.run)
+    assert json.loads((folder / "result.json").read_text()) == msgspec.to_builtins(result)
+    state = msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
+    assert (state.phase, state.run, state.joined_ranks) == ("done", result.run, 1)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [0, 1, 2] and rows[2]["eval"] == result.epochs[2].eval
+    fresh = build()
+    fresh.load_state_dict(load_file(folder / "checkpoint.safetensors"))
+    for name, tensor in t.model.state_dict().items():
+        assert torch.equal(fresh.state_dict()[name], tensor)
+
+
+def test_files_go_where_the_variable_says(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLODL_RUN_DIR", str(here / "elsewhere"))
+    trainer(epochs=1).run()
+    assert (here / "elsewhere" / "runs" / "latest" / "result.json").exists()
+
+
+def test_tied_weights_stand_in_the_checkpoint_under_each_name(here: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.second = nn.Linear(4, 4, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x)).sum(1, keepdim=True)
+
+    trainer(model=Tied, epochs=1).run()
+    Tied().load_state_dict(load_file(here / "runs" / "latest" / "checkpoint.safetensors"), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ValueError("bad pixel"), "ValueError: bad pixel"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_a_script_that_raises_leaves_a_failed_record_and_its_own_error(
+    here: Path, error: BaseException, why: str
+) -> None:
+    def failing(model: nn.Module, batch: Any) -> torch.Tensor:
+        raise error
+
+    with pytest.raises(type(error)):
+        trainer(loss=failing).run()
+    result = msgspec.json.decode((here / "runs" / "latest" / "result.json").read_bytes(), type=RunResult)
+    state = msgspec.json.decode((here / "runs" / "latest" / "state.json").read_bytes(), type=State)
+    assert (result.verdict, result.why, state.phase) == ("failed", why, "failed")
+
+
+def test_elsewhere_than_on_a_terminal_each_epoch_is_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer().run()
+    out, err = capsys.readouterr()
+    assert out == "" and "\x1b" not in err
+    assert [line.split(":")[0] for line in err.splitlines()] == [
+        "flodl", "epoch 1/3", "epoch 2/3", "epoch 3/3", "flodl",
+    ]  # fmt: skip
+
+
+def test_a_loss_that_is_not_finite_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    result = trainer(loss=lambda model, batch: loss(model, batch) * math.nan, epochs=1, evaluate=None).run()
+    assert result.epochs[0].loss is None
+    assert "is not finite" in capsys.readouterr().err
+
+
+# held wrong
+
+
+def test_a_dataloader_is_refused_before_anything_starts(here: Path) -> None:
+    with pytest.raises(Refused, match="cannot train with data=DataLoader"):
+        trainer(data=DataLoader(DATA))
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda model, batch: F.mse_loss(model(batch[0]), batch[1], reduction="none"), r"has the shape \[8, 1\]"),
+        (lambda model, batch: loss(model, batch).item(), "is a float"),
+        (lambda model, batch: None, "is a NoneType"),
+        (lambda model, batch: torch.zeros(()), "does not depend on any parameter"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_on_says_why(made: Callable[..., Any], why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        trainer(loss=made).run()
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"model": lambda: 3}, "returned no torch.nn.Module"),
+        ({"model": None}, "cannot be called"),
+        ({"model": lambda: nn.ReLU()}, "no parameter that learns"),
+        ({"optimizer": lambda parameters: None}, "nothing that has step"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1.0)}, "cannot be called"),
+        ({"evaluate": lambda model: 0.9}, "returned float"),
+        ({"evaluate": lambda model: {"map": torch.zeros(3)}}, "'map' is no number"),
+        ({"loss": None}, "has no loss"),
+        ({"loss": "mse"}, "cannot be called"),
+        ({"data": DATA.tensors[0][:0]}, "it is empty"),
+    ],
+)
+def test_an_argument_that_cannot_be_meant_says_why(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        trainer(**changed).run()
+    assert refused.value.fix
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_lazy_module_is_refused_alone_too() -> None:
+    with pytest.raises(Refused, match="has no shape yet"):
+        trainer(model=lambda: nn.Sequential(nn.LazyLinear(1))).run()
+
+
+def test_a_trainer_runs_once() -> None:
+    t = trainer(epochs=1)
+    t.run()
+    with pytest.raises(Refused, match="has run already"):
+        t.run()
+
+
+def test_a_loop_that_breaks_off_its_batches_is_told(here: Path) -> None:
+    with pytest.raises(Refused, match=r"loop over t.batches\(\) was left"), trainer() as t:
+        for _ in t.epochs():
+            for batch in t.batches():
+                t.backward(loss(t.model, batch))
+                t.step()
+                break
+    assert '"failed"' in (here / "runs" / "latest" / "result.json").read_text()
+
+
+def test_a_loop_that_breaks_off_its_epochs_is_told() -> None:
+    with pytest.raises(Refused, match=r"loop over t.epochs\(\) was left"), trainer() as t:
+        for _ in t.epochs():
+            for batch in t.batches():
+                t.backward(loss(t.model, batch))
+                t.step()
+            break
+
+
+def test_a_loop_that_does_nothing_with_its_batches_is_told() -> None:
+    with pytest.raises(Refused, match="called neither"), trainer() as t:
+        for _ in t.epochs():
+            for _ in t.batches():
+                pass
+
+
+def test_calls_outside_their_place_are_told() -> None:
+    t = trainer()
+    for call in (lambda: next(t.epochs()), lambda: next(t.batches())):
+        with pytest.raises(Refused, match="training has not begun"):
+            call()
+    with pytest.raises(Refused, match="no batch at hand"):
+        t.step()
+    with pytest.raises(Refused, match="no epoch has begun"), t:
+        next(t.batches())
+
+
+def test_an_uncaught_fault_is_rendered_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer(epochs=1)  # a Trainer's making installs the hook
+    fault = Fault("x", "cannot do it", "it is broken", "mend it")
+    sys.excepthook(Fault, fault, None)
+    assert capsys.readouterr().err == "flodl: cannot do it: it is broken\nfix: mend it\n"
