@@ -1,0 +1,158 @@
+"""From the open window to the first batch: who is told what, and what is late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from window_worlds import Driven, cluster, formed, hello
+
+from flodl_window import events as ev
+from flodl_wire.hub_messages import Finished, Form, RankIn, RelayIn
+from flodl_wire.join_messages import (
+    Accept,
+    Bye,
+    RankExited,
+    Reject,
+    WorldFormed,
+)
+from flodl_wire.result import RunResult
+
+
+def result() -> RunResult:
+    return RunResult("20260101-000000-abcd", "cpu_cadence", 2, samples=100)
+
+
+def trained(*devices: object, **how: Any) -> Driven:
+    world = formed(*(devices or ("cpu:1", "cpu:1")), **how)
+    world.train()
+    assert world.run.phase.value == "training"
+    return world
+
+
+def finish(world: Driven) -> None:
+    world.hub(Finished(result()))
+    for host in list(world.links):
+        assert world.run.world is not None
+        for rank in world.run.world.hosts[host].ranks:
+            world.says(host, RankExited(rank, 0))
+        world.says(host, Bye())
+        world.gone(host)
+    world.at(world.now + 0.25)
+
+
+def end_children(world: Driven) -> None:
+    world.do(ev.HubEnded("exit 0"))
+    world.do(ev.FanoutEnded("exit 0"))
+
+
+def failed(world: Driven) -> str:
+    """The run has failed; the first cause as people read it."""
+    assert world.run.phase.value == "failed", world.run.phase
+    assert world.run.cause is not None
+    return world.run.cause.cause().what
+
+
+def test_everybody_is_told_of_the_world_when_it_forms() -> None:
+    world = formed("cpu:2", "cpu:1")
+    assert [place.rank for form in world.told(Form) for place in form.places] == [0, 1, 2]
+    first, second = world.sent(WorldFormed)
+    assert (first.envelope.world_size, first.envelope.num_workers, first.envelope.worker.ranks) == (3, 2, [0, 1])
+    assert (second.envelope.worker.host, second.envelope.worker.index, second.envelope.worker.ranks) == (
+        "node-b",
+        1,
+        [2],
+    )
+    assert first.command is not None and first.command.argv == ["python", "train.py", "--lr", "0.1"]
+    assert first.relay is not None and first.relay.ranks == [0, 1] and first.relay.hub_socket == ""
+    assert not first.envelope.salt, "ranks open no sealed channel"
+    assert world.said[-1] == "world formed: 3 ranks on 2 hosts, mode cpu_cadence"
+
+
+def test_a_host_of_this_box_finds_the_hub_by_its_socket() -> None:
+    world = Driven(cluster("cpu:2"), here="node-a")
+    world.hello(hello("node-a", 2))
+    assert world.sent(WorldFormed)[0].relay.hub_socket == "/run/hub.sock"
+
+
+def test_the_environment_of_a_host_is_the_clusters_overlaid_by_its_own() -> None:
+    from flodl_wire.config import parse_cluster
+
+    of = parse_cluster(
+        {
+            "controller": {"host": "c", "path": "/p"},
+            "env": {"A": "cluster", "B": "cluster"},
+            "gpu_ram_share": 0.5,
+            "workers": [{"host": "node-a", "local_devices": "cpu:2", "path": "/p", "env": {"B": "its own é \n'$"}}],
+        }
+    )
+    world = Driven(of)
+    world.run.charter.gpu_ram_share = of.gpu_ram_share
+    world.hello(hello("node-a", 2))
+    letter = world.sent(WorldFormed)[0]
+    assert letter.command.env == {"A": "cluster", "B": "its own é \n'$"}
+    assert letter.envelope.worker.gpu_ram_share == 0.5
+
+
+def test_a_walk_in_runs_its_own_program_and_follows_the_roster() -> None:
+    world = Driven(cluster("cpu:1", target_ranks=2))
+    world.hello(hello("stranger"))
+    world.hello(hello("node-a"))
+    letters = {letter.envelope.worker.host: letter for letter in world.sent(WorldFormed)}
+    assert letters["stranger"].command is None and letters["stranger"].envelope.worker.ranks == [1]
+    assert letters["node-a"].envelope.worker.ranks == [0]
+
+
+def test_an_open_door_hands_out_the_salt_and_a_keyed_one_does_not() -> None:
+    open_world = Driven(cluster(discovery=True, min_rank_start=2), fanout=False, loopback=True)
+    open_world.hello(hello("a"))
+    assert open_world.sent(Accept)[0].salt_hex == open_world.run.charter.salt_hex
+    keyed = Driven(cluster("cpu:1", "cpu:1"))
+    keyed.hello(hello("node-a"))
+    assert keyed.sent(Accept)[0].salt_hex is None
+
+
+def test_a_refused_hello_costs_nobody_else_anything() -> None:
+    world = Driven(cluster("cpu:1", "cpu:1"))
+    world.hello(hello("node-a"))
+    out = world.do(ev.HelloReceived(77, hello("node-a"), "10.0.0.66"))
+    assert isinstance(out[0], ev.Send) and isinstance(out[0].message, Reject) and out[1] == ev.Shut(77)
+    world.do(ev.LinkClosed(77))
+    world.hello(hello("node-b"))
+    assert world.run.phase.value == "forming"
+    assert world.run.window.refused[0]["code"] == "host-already-in"
+
+
+def test_a_newcomer_after_the_formation_is_told_that_the_window_is_closed() -> None:
+    world = formed("cpu:2")
+    out = world.do(ev.HelloReceived(77, hello("late"), "10.0.0.66"))
+    assert isinstance(out[0], ev.Send) and isinstance(out[0].message, Reject) and out[0].message.code == "window-closed"
+
+
+def test_a_relay_that_does_not_come_is_named_with_its_box() -> None:
+    world = formed("cpu:1", "cpu:1")
+    world.hub(RelayIn("node-a"))
+    world.at(59)
+    assert world.run.phase.value == "forming"
+    world.at(60)
+    assert failed(world).startswith("host node-b: its relay has not dialled in within 60 s")
+
+
+def test_ranks_that_never_get_ready_are_named_with_their_box() -> None:
+    world = formed("cpu:1", "cpu:2")
+    for host in ("node-a", "node-b"):
+        world.hub(RelayIn(host))
+    world.hub(RankIn(0))
+    world.hub(RankIn(1))
+    world.at(299)
+    assert world.run.phase.value == "forming"
+    world.at(300)
+    assert failed(world).startswith("rank 2 on node-b not ready within 300 s")
+
+
+def test_loading_is_narrated() -> None:
+    world = formed("cpu:2")
+    world.hub(RelayIn("node-a"))
+    world.hub(RankIn(1))
+    assert world.said[-1] == "ranks loading: 1 of 2 ready …" and world.run.why == "1 of 2 ranks ready"
+    world.hub(RankIn(0))
+    assert world.said[-1] == "ranks loading: 2 of 2 ready"
