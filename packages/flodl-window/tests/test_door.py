@@ -167,6 +167,7 @@ def test_an_open_door_takes_both() -> None:
             peer, answer = await join(house.port, salt, a_hello("a"))
             assert isinstance(answer, Accept)
             peer.close()
+        assert [link.keyed for link in house.links] == [False, True]
 
     in_house(test, openly=True)
 

@@ -102,13 +102,11 @@ def test_a_walk_in_runs_its_own_program_and_follows_the_roster() -> None:
     assert letters["node-a"].envelope.worker.ranks == [0]
 
 
-def test_an_open_door_hands_out_the_salt_and_a_keyed_one_does_not() -> None:
-    open_world = Driven(cluster(discovery=True, min_rank_start=2), fanout=False, loopback=True)
-    open_world.hello(hello("a"))
-    assert open_world.sent(Accept)[0].salt_hex == open_world.run.charter.salt_hex
-    keyed = Driven(cluster("cpu:1", "cpu:1"))
-    keyed.hello(hello("node-a"))
-    assert keyed.sent(Accept)[0].salt_hex is None
+def test_only_who_had_no_salt_is_given_it() -> None:
+    world = Driven(cluster(discovery=True, min_rank_start=2), fanout=False, loopback=True)
+    world.do(ev.HelloReceived(1, hello("stranger"), "127.0.0.1", keyed=False))
+    world.do(ev.HelloReceived(2, hello("knows-it"), "127.0.0.1"))
+    assert [accept.salt_hex for accept in world.sent(Accept)] == [world.run.charter.salt_hex, None]
 
 
 def test_a_refused_hello_costs_nobody_else_anything() -> None:

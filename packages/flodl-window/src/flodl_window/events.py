@@ -20,6 +20,7 @@ class HelloReceived:
     link: int
     hello: Hello
     address: str
+    keyed: bool = True  # it proved the salt or token; False at an open door only
 
 
 @dataclass(frozen=True)

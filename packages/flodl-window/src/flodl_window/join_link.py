@@ -48,11 +48,17 @@ class JoinLink(asyncio.Protocol):
         self.host = ""
         self.closed = False
         self._why = ""
-        self._channel = Responder(salt_for, kinds=(preface.JOIN,))
+        self.keyed = False
+        self._salt_for = salt_for
+        self._channel = Responder(self._salt, kinds=(preface.JOIN,))
         self._owner = owner
         self._known = known
         self._turned_away = turned_away
         self._transport: asyncio.Transport | None = None
+
+    def _salt(self, keyed: bool) -> bytes | None:
+        self.keyed = keyed
+        return self._salt_for(keyed)
 
     @property
     def _done(self) -> bool:

@@ -219,7 +219,7 @@ class Launcher:
 
     def link_hello(self, link: JoinLink, hello: Hello) -> None:
         self._links[link.number] = link
-        self._handle(ev.HelloReceived(link.number, hello, link.address))
+        self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed))
 
     def link_message(self, link: JoinLink, message: JoinUp) -> None:
         if isinstance(message, (Beat, Log)):

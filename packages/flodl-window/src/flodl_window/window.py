@@ -42,7 +42,7 @@ class Window:
             self._note(event, refused, now)
             return Reject(refused.code, refused.what, refused.why, refused.fix), None
         wait = max(0.0, self.opened + knobs.cap_s - now)
-        salt = self.charter.salt_hex if knobs.admission == "open" else None
+        salt = None if event.keyed else self.charter.salt_hex
         return Accept(self.ledger.ranks_of(entry.host), wait, self.charter.instance, salt), entry
 
     def judge(self, phase: Phase, now: float) -> quorum.Judgement:
