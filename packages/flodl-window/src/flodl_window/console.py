@@ -12,11 +12,14 @@ import queue
 import re
 import sys
 import threading
+import time
 from typing import TextIO
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _RESET = "\x1b[0m"
 BACKLOG = 20_000  # pieces waiting; beyond that processes' lines are left out here (the log files have them)
+GATHER = 0.01  # seconds in which lines gather: to wake this thread for each would cost the loop more than the writing
+BATCH = 2000  # pieces written at once
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -91,8 +94,10 @@ class Console:
         over = False
         while not over:
             batch = [self._queue.get()]
+            if batch[0] is not None:
+                time.sleep(GATHER)
             with contextlib.suppress(queue.Empty):
-                while len(batch) < 200:
+                while len(batch) < BATCH:
                     batch.append(self._queue.get_nowait())
             over = None in batch
             self._taken += len(batch)
