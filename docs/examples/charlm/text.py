@@ -10,7 +10,8 @@ HELD_OUT = 12  # every 12th file is kept for measuring
 
 
 class Windows(Dataset):
-    """Sample i is the i-th window of `context` bytes and the byte that follows each: two int64 tensors of shape (context,)."""
+    """Sample i is the i-th window of `context` bytes and the byte that follows each: two int64 tensors of shape
+    (context,)."""
 
     def __init__(self, text, context):
         self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -28,12 +29,14 @@ class Windows(Dataset):
 
 
 def read_library(context, kilobytes):
-    """(train, held out): whole files on one side or the other; `kilobytes` of the first, a twelfth as much of the second."""
+    """(train, held out): whole files on one side or the other; `kilobytes` of the first, a twelfth as much of the other
+    (8 at least, or there would be nothing to measure).
+    """
     folder = Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"))
     if not files:
-        raise SystemExit(f"cannot read the standard library: no *.py in {folder}\nfix: use a Python that keeps its sources")
+        raise SystemExit(f"cannot read the standard library: no *.py in {folder}\nfix: use a Python that has them")
     texts = [file.read_bytes() for file in files]
     held_out = b"".join(texts[::HELD_OUT])
     train = b"".join(text for number, text in enumerate(texts) if number % HELD_OUT)
-    return Windows(train[: kilobytes * 1000], context), Windows(held_out[: kilobytes * 80], context)
+    return Windows(train[: kilobytes * 1000], context), Windows(held_out[: max(8000, kilobytes * 80)], context)

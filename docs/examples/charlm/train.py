@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--kilobytes", type=int, default=600, help="how much text to learn from")
+    parser.add_argument("--kilobytes", type=int, default=600, help="how much text to learn from, at most")
     add_slow_option(parser)
     options = parser.parse_args()
     train_set, held_out = read_library(CONTEXT, options.kilobytes)
@@ -43,10 +43,10 @@ def main():
     def evaluate(model):
         device = next(model.parameters()).device
         losses = [
-            mean_loss(model, [part.to(device) for part in batch])
-            for batch in torch.utils.data.DataLoader(held_out, batch_size=64, drop_last=True)
+            mean_loss(model, [part.to(device) for part in batch]) * len(batch[0])
+            for batch in torch.utils.data.DataLoader(held_out, batch_size=64)
         ]
-        return {"bits_per_byte": torch.stack(losses).mean() / math.log(2)}
+        return {"bits_per_byte": torch.stack(losses).sum() / len(held_out) / math.log(2)}
 
     began = time.perf_counter()
     with Trainer(

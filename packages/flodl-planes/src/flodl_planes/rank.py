@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from flodl_planes.drift import Drift
 from flodl_planes.layout import lay_out
 from flodl_planes.place import LocalCluster
 from flodl_planes.rank_plane import RankPlane
@@ -42,6 +43,8 @@ class RankWindows:
         self._plane: RankPlane | None = None
         self._wait = 0.0  # seconds since the last deposit, without the evaluation
         self._sync = 0.0  # of these, from a round's arrival until it was applied
+        self._drift: Drift | None = None
+        self._divergence: float | None = None  # of the last round
         self._said_goodbye = False
 
     def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
@@ -52,6 +55,8 @@ class RankWindows:
         live = Segment.create("live", layout.total_bytes)
         # Before the hello, which counts as the first deposit: rank 0's memory is read once the last rank has said it.
         self._adopted = Adopted(slots, layout.offsets, live.buffer, self._device)
+        if self._terms.mode != "cpu_sync" and self._terms.elche.get("guard") != "none":
+            self._drift = Drift(layout, live.buffer)
         hello = RankHello(
             rank=self._place.rank,
             terms=self._terms,
@@ -70,6 +75,7 @@ class RankWindows:
         plane = self._connected()
         self._adopted.settle()
         deposit.wait_ms, deposit.sync_ms = self._wait * 1e3, self._sync * 1e3
+        deposit.divergence = self._divergence
         self._wait = self._sync = 0.0
         plane.send(deposit)
         return self._next(plane)
@@ -122,7 +128,11 @@ class RankWindows:
         me = str(self._place.rank)
         if me in opened.plans:
             self._on_plan(opened.plans[me])  # loading goes on while we average
+        drift = self._drift if opened.round > 0 else None  # the first hands out rank 0's model: nobody has drifted yet
+        if drift is not None:
+            drift.begin()
         closed = plane.reduce(opened).round  # a lost host may have replaced the attempt, and with it the plans
+        self._divergence = drift.end() if drift is not None else None
         self._adopted.refresh()
         took = time.perf_counter() - began
         self._sync += took

@@ -51,9 +51,10 @@ class RunFolder:
         _replace(self.path / "result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
 
     def append_metrics(self, epoch: EpochResult) -> None:
-        """One line per epoch."""
+        """One line per epoch, as the hub writes it in a world."""
+        row = {"kind": "epoch", **msgspec.structs.asdict(epoch)}
         with (self.path / "metrics.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(epoch) + b"\n")
+            file.write(msgspec.json.encode(row) + b"\n")
 
     def write_checkpoint(self, model: torch.nn.Module) -> None:
         """`model.state_dict()` as safetensors; a tied weight stands under each of its names, as `load_state_dict`

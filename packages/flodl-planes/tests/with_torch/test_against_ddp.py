@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from datetime import timedelta
 from functools import partial
@@ -50,6 +51,7 @@ def ours(folder: Path, world: int, momentum: float) -> None:
 
 
 def reference(folder: Path, world: int, momentum: float, rank: int) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     meeting = dist.FileStore(str(folder / "rendezvous"), world)
     dist.init_process_group("gloo", store=meeting, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     torch.manual_seed(SEED)
