@@ -76,6 +76,7 @@ class Channel:
         self.decoder = FrameDecoder((), place, max_message)
         self.sealer: Sealer
         self.opener: Opener
+        self._batch = BATCH
         self.handshake_hash = b""
         self._out = b""
         self._queue: list[Buffer] = []
@@ -92,6 +93,10 @@ class Channel:
         self._queue.append(frames.frame_head(kind, frames.size_of(buffers)))
         self._queue += buffers
 
+    def carry_bulk(self, batch: int) -> None:
+        """Seal and read up to `batch` bytes at once instead of BATCH; when established, before the first frame."""
+        self._batch = self.sealer.batch = batch
+
     def data_to_send(self) -> bytes:
         """All that is to be written now, in one piece. To be written after a Fault too: it may be the refusal."""
         out = bytearray(self._out)
@@ -103,7 +108,7 @@ class Channel:
         return bytes(out)
 
     def sealed(self, kind: int, *buffers: Buffer) -> Iterator[memoryview]:
-        """One frame, and before it what was queued, as records of at most 256 KiB a step, without copying large
+        """One frame, and before it what was queued, as records of at most BATCH bytes a step, without copying large
         buffers.
 
         Write each view whole before the next step. Only when established.
@@ -160,8 +165,8 @@ class Channel:
         except Fault as fault:
             self._fault = fault
             raise
-        if filled and self.proven and len(self._view) < BATCH:
-            self._resize(min(4 * len(self._view), BATCH))
+        if filled and self.proven and len(self._view) < self._batch:
+            self._resize(min(4 * len(self._view), self._batch))
         return done
 
     def receive_eof(self) -> None:
@@ -264,10 +269,12 @@ class Initiator(Channel):
         assert self._handshake and self.kind is not None
         if self._end - self._start < noise.MESSAGE:
             return
+        answer = self._take(noise.MESSAGE)
+        what = f"cannot open the {preface.KINDS[self.kind]} channel"
         try:
-            self._handshake.read(self._take(noise.MESSAGE))
-        except noise.InvalidTag:
-            raise preface.wrong_key(f"cannot open the {preface.KINDS[self.kind]} channel") from None
+            self._handshake.read(answer)
+        except noise.InvalidTag:  # a flodl of another salt refuses before it answers, so this is no flodl
+            raise preface.stranger(what, answer) from None
         self._establish(self.kind)
 
     def _closed_early(self) -> Fault:
