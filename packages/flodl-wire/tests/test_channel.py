@@ -152,8 +152,23 @@ def test_a_dialler_that_goes_on_unanswered_is_refused() -> None:
 def test_an_acceptor_without_the_salt_is_found_out() -> None:
     dialler = Initiator(preface.JOIN, SALT)
     dialler.data_to_send()
-    with pytest.raises(Refused, match="the other side holds another salt or token"):
+    with pytest.raises(Refused, match="something answers there that is not flodl, or the road changes what it carries"):
         dialler.receive_data(Initiator(preface.JOIN, OTHER).data_to_send()[preface.LENGTH :])
+
+
+@pytest.mark.parametrize(
+    "answer, seen",
+    [
+        (b"220 mail.example ESMTP Postfix (Debian), are you?\r\n", "'220 mail.example ESMTP Postfix (Debian), are you'"),
+        (b"HTTP/1.1 400 Bad Request\r\nServer: nginx/1.22.1\r\n\r\n<html>", "'HTTP/1.1 400 Bad Request'"),
+    ],
+)
+def test_another_program_that_answers_is_told_by_its_greeting(answer: bytes, seen: str) -> None:
+    dialler = Initiator(preface.JOIN, SALT)
+    dialler.data_to_send()
+    with pytest.raises(Refused) as caught:
+        dialler.receive_data(answer)
+    assert caught.value.code == "not-flodl" and f"not flodl (it says {seen})" in caught.value.why
 
 
 def test_a_replayed_first_message_never_proves_anything() -> None:

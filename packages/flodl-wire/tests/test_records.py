@@ -46,14 +46,16 @@ def test_a_record_opens_once_and_in_its_turn_only() -> None:
         opener.open_record(first[2:], back)
 
 
-@given(st.lists(st.sampled_from([0, 1, 21, 4095, 4096, 65_519, 65_520, 300_000]), max_size=6))
-def test_buffers_become_one_stream_of_records_and_no_step_is_longer_than_a_batch(sizes: list[int]) -> None:
+@given(st.lists(st.lists(st.sampled_from([0, 1, 21, 4095, 4096, 65_519, 65_520, 300_000]), max_size=6), max_size=3))
+def test_buffers_become_one_stream_of_records_and_no_step_is_longer_than_a_batch(messages: list[list[int]]) -> None:
     sealer, opener = ends()
-    buffers = [os.urandom(size) for size in sizes]
+    buffers = [os.urandom(size) for sizes in messages for size in sizes]
+    rest = iter(buffers)
     stream, back = b"", b""
-    for step in sealer.records(*buffers):
-        assert 0 < len(step) <= records.BATCH
-        stream += step
+    for sizes in messages:
+        for step in sealer.records(*[next(rest) for _ in sizes]):
+            assert 0 < len(step) <= records.BATCH
+            stream += step
     while stream:
         length = int.from_bytes(stream[:2], "big")
         plaintext = memoryview(bytearray(length - noise.TAG))

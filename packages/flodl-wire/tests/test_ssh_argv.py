@@ -50,7 +50,8 @@ def test_every_login_shell_finds_the_tool_of_the_project_with_its_environment(tm
 
 
 def test_a_missing_tool_and_a_missing_folder_say_what_they_are_told_to(tmp_path: Path) -> None:
-    script = enter("/no/such/folder", {}, "echo no folder") + find_and_run("flodl-nowhere", [], "echo no tool; exit 127")
+    script = enter("/no/such/folder", {}, "echo no folder")
+    script += find_and_run("flodl-nowhere", [], "echo no tool; exit 127")
     done = subprocess.run(
         ["sh", "-c", script], capture_output=True, text=True, check=False,
         env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},

@@ -127,10 +127,24 @@ def refusal_fault(data: bytes | bytearray | memoryview, channel: str) -> Fault:
 
 
 def wrong_key(what: str) -> Refused:
-    """The handshake's tag does not fit: the one sentence for it, whichever side sees it."""
+    """The acceptor could not open the dialler's first message: the one sentence for it, on both sides."""
     return Refused(
         "wrong-key",
         what,
         "the other side holds another salt or token",
         "check that both belong to the same run: its token, its address and its port",
+    )
+
+
+def stranger(what: str, answer: bytes) -> Refused:
+    """What a dialler says when it got `answer` where a handshake message belongs. Many programs greet in plain words:
+    the first line of those is shown.
+    """
+    line = answer.splitlines()[0] if answer else b""
+    greeting = f" (it says {line.decode('ascii')!r})" if line.isascii() and line.decode("ascii").isprintable() else ""
+    return Refused(
+        "not-flodl",
+        what,
+        f"something answers there that is not flodl{greeting}, or the road changes what it carries",
+        "check that address and port are those of a flodl controller",
     )
