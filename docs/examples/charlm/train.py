@@ -66,7 +66,8 @@ def main():
                 t.step()
                 slowness.end()
             print(f"rank {t.rank}: epoch {epoch + 1} done after {time.perf_counter() - began:.0f} s")
-    print(t.result)
+    if t.rank == 0:
+        print(t.result)
 
 
 if __name__ == "__main__":

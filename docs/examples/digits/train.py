@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from flodl_planes import Trainer
+from flodl_planes import Trainer, local_cluster
 
 HERE = Path(__file__).resolve().parent
 
@@ -79,7 +79,8 @@ def main():
         seed=options.seed,
         evaluate=evaluate,
     ).run()
-    print(result)
+    if local_cluster().rank == 0:
+        print(result)
 
 
 if __name__ == "__main__":

@@ -25,5 +25,7 @@ def install() -> None:
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, Fault):
         print(f"flodl: {error.render()}", file=sys.stderr)
+    elif isinstance(error, KeyboardInterrupt):
+        print("flodl: interrupted", file=sys.stderr)  # Python goes on to end with the signal: a shell sees 130
     else:
         _before(kind, error, trace)

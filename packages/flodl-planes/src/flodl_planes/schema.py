@@ -136,9 +136,12 @@ class Adopted:
     `offsets` are bytes in `live`, one per slot, in the slots' order, each aligned to its dtype.
     """
 
-    def __init__(self, slots: list[Slot], offsets: Sequence[int], live: Any, device: torch.device) -> None:
+    def __init__(
+        self, slots: list[Slot], offsets: Sequence[int], live: Any, device: torch.device, *, staged: bool | None = None
+    ) -> None:
+        """`staged`: copy to and from the buffer; left out, that is so wherever the device is not the processor."""
         self._slots = slots
-        self._staged = device.type != "cpu"
+        self._staged = device.type != "cpu" if staged is None else staged
         self._device = device
         if self._staged:
             _pin(live)

@@ -24,13 +24,13 @@ CPU = torch.device("cpu")
 class Adoption:
     """A module adopted into a segment of its own, and that segment read as the hub would read it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, staged: bool = False) -> None:
         self.slots = slots_of(model)
         self.specs = [slot.spec for slot in self.slots]
         layout = lay_out(self.specs)
         self.live = Segment.create("live", layout.total_bytes)
         self.offsets = dict(zip((spec.name for spec in self.specs), layout.offsets, strict=True))
-        self.adopted = Adopted(self.slots, layout.offsets, self.live.buffer, CPU)
+        self.adopted = Adopted(self.slots, layout.offsets, self.live.buffer, CPU, staged=staged)
 
     def read(self, name: str) -> torch.Tensor:
         slot = next(slot for slot in self.slots if slot.name == name)
@@ -245,3 +245,21 @@ def test_an_adopted_model_can_be_saved_and_copied_as_any_other(tmp_path: Path) -
         assert torch.equal(torch.load(tmp_path / "model.pt")[name], tensor)
         assert copied.state_dict()[name].data_ptr() != tensor.data_ptr()
     assert (tmp_path / "model.pt").stat().st_size < 10_000  # the tensors, not the whole buffer for each
+
+
+def test_a_staged_model_keeps_its_storage_and_is_copied_at_the_rounds_edges() -> None:
+    """As on a GPU, where the buffer cannot be the model."""
+    model = net()
+    pointers = [tensor.data_ptr() for tensor in model.state_dict().values()]
+    adoption = Adoption(model, staged=True)
+    steps(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    assert not torch.equal(adoption.read("0.weight"), model[0].weight)
+    replace_parameter(model)
+    adoption.adopted.settle()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(adoption.read(name), tensor)
+    adoption.live.array[:] = 0
+    assert all(tensor.any() for name, tensor in model.state_dict().items())
+    adoption.adopted.refresh()
+    assert all(not tensor.any() for tensor in model.state_dict().values())
+    assert [tensor.data_ptr() for tensor in model.state_dict().values()][1:] == pointers[1:]
