@@ -113,6 +113,13 @@ def test_a_mix_of_roles_ends_a_script_with_its_words_and_no_traceback(tmp_path: 
     assert done.stderr.startswith("flodl: cannot tell this process's role") and "\nfix: unset" in done.stderr
 
 
+def test_a_trainer_that_cannot_be_meant_ends_a_script_before_anything_is_started(tmp_path: Path) -> None:
+    text = "from flodl_planes import Trainer\nTrainer(model=print, optimizer=print, data=[1], epochs=0)\n"
+    done = script(tmp_path, text, **{environ.FULL_CLUSTER_JSON: "7b7d"})
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("flodl: cannot train with epochs=0: that trains nothing\nfix: ")
+
+
 def test_a_missing_tool_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roles, "find", lambda program: None)
     monkeypatch.setenv(environ.FULL_CLUSTER_JSON, "7b7d")

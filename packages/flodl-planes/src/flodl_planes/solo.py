@@ -95,6 +95,7 @@ class SoloWindows:
         self._over = True
         run = self._run
         run.verdict, run.why = "failed", "interrupted" if isinstance(error, KeyboardInterrupt) else _words(error)
+        self._rank.samples += self._done  # of the epoch that was not to be finished
         self._figures()
         self._bar.close()
         try:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from flodl_planes import misuse
+from flodl_planes import fault_hook, misuse
 from flodl_planes.meter import Meter
 from flodl_planes.place import LocalCluster, local_cluster, read_envelope
 from flodl_planes.roles import dispatch
@@ -89,6 +89,7 @@ class Trainer:
         guard: str | None = None,
         divergence_threshold: float | None = None,
     ) -> None:
+        fault_hook.install()
         cadence = Cadence(
             anchor,
             min_anchor,
