@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tools.bench.disturbance import DISTURBED, Disturbance
 from tools.bench.rows import ROOT, report, row
 
 BIN = Path(sys.executable).parent
@@ -77,6 +78,7 @@ class Turn:
     slow: float
     at_once: float
     plain: float
+    others: float  # share of this box that other processes took meanwhile
 
     @property
     def ours(self) -> float:
@@ -88,6 +90,7 @@ class Turn:
             f"  {work.example} {factor:g}:1  ours {self.ours:.0f}/s in {run['wall_s']:.1f} s"
             f" (balance {run['balance']:.3f}, {run['rounds']} rounds)  DDP {self.ddp:.0f}/s"
             f"  alone {self.fast:.0f} + {self.slow:.0f}/s  at once {self.at_once:.0f}/s  plain {self.plain:.0f}/s"
+            f"{f'  (others took {self.others:.0%} of the box)' if self.others > DISTURBED else ''}"
         )
 
 
@@ -110,6 +113,10 @@ class Workers:
             self._processes.append(process)
         for rank in (0, 1):
             self._line(rank)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
 
     def __enter__(self) -> Workers:
         return self
@@ -187,6 +194,7 @@ def take_turns(work: Work, effort: Effort, workers: Workers, factor: float, step
     def alone(*ranks: int, kind: str = "alone") -> float:
         return workers.rate(ranks, factor, kind=kind, seconds=effort.seconds)
 
+    disturbance = Disturbance(workers.pids)
     return Turn(
         run=ours(work, factor, folder),
         ddp=workers.rate((0, 1), factor, kind="ddp", steps=steps),
@@ -194,6 +202,7 @@ def take_turns(work: Work, effort: Effort, workers: Workers, factor: float, step
         slow=alone(1),
         at_once=alone(0, 1),
         plain=alone(0, kind="plain"),
+        others=disturbance.share(),
     )
 
 
@@ -233,6 +242,7 @@ def rows_of(case: str, turns: Sequence[Turn]) -> list[dict[str, Any]]:
     middle = sorted(turns, key=lambda turn: turn.ours)[len(turns) // 2].run
     figures = {name: middle[name] for name in ("balance", "sync_share", "rounds", "wall_s", "samples")}
     figures |= {"eval": middle["epochs"][-1]["eval"], "times": len(turns), "unit": "/s", "threads_per_rank": 1}
+    figures["others"] = round(median(turn.others for turn in turns), 3)
 
     def against(name: str, peer: Callable[[Turn], float], **more: Any) -> dict[str, Any]:
         ratio = median(turn.ours / peer(turn) for turn in turns)
@@ -256,7 +266,11 @@ def main(argv: list[str] | None = None) -> int:
     for work in WORKS:
         if any(part in work.example for part in options.cases.split(",")):
             rows += measure(work, effort)
-    return 0 if report("cadence", rows) else 1
+    kept = report("cadence", rows)
+    others = max((each["others"] for each in rows if "others" in each), default=0.0)
+    if others > DISTURBED:
+        print(f"others took {others:.0%} of this box meanwhile: these figures say little; run it on an idle one")
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":
