@@ -21,6 +21,7 @@ FDL_CMD = "FLODL_INTERNAL_FDL_CMD"  # the command's name in fdl.yml
 HOST_USER = "FLODL_INTERNAL_HOST_USER"  # the controller's OS user: default ssh login
 CLUSTER_EXTRA_HOSTS = "FLODL_INTERNAL_CLUSTER_EXTRA_HOSTS"  # "name:ip name:ip", for docker --add-host
 MODE = "FLODL_INTERNAL_MODE"  # the world's mode, from --mode or the command
+MODEL_SIG_PROBE = "FLODL_INTERNAL_MODEL_SIG_PROBE"  # a training script says what its model and data are, and exits
 FDL_ENV = "FDL_ENV"  # the overlay
 
 # What a user may set.

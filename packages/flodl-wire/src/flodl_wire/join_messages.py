@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from flodl_wire.plane_messages import TensorSpec
 from flodl_wire.specs import Command, Envelope, RelaySpec
 
 
@@ -37,10 +38,14 @@ class Hello(msgspec.Struct, tag="hello", omit_defaults=True):
     model_sig: str = ""
     nccl_version: list[int] | None = None
     run_id: str = ""
-    argv: list[str] | None = None  # a walk-in's own arguments, to be compared
+    argv: list[str] | None = None  # a walk-in's own arguments, to be compared; None: it takes the run's
     manifest_hash: str = ""
     boot_id: str = ""  # kernel boot id: same box or not
     cores: int = 0
+    rehearsal: bool = False  # check me and tell me, but do not count me (fdl join --try)
+    road: str = ""  # of a walk-in: direct | ssh
+    dialled: str = ""  # the controller's address as that host was given it
+    own_address: str = ""  # its own end of the connection; the window may see another behind NAT
 
 
 class Accept(msgspec.Struct, tag="accept", omit_defaults=True):
@@ -50,6 +55,7 @@ class Accept(msgspec.Struct, tag="accept", omit_defaults=True):
     formation_wait_s: float
     instance: str  # the window's own nonce
     salt_hex: str | None = None  # under open admission only
+    args: list[str] | None = None  # what a walk-in's program will be given; None: the run states none
 
 
 class Reject(msgspec.Struct, tag="reject"):
@@ -68,6 +74,31 @@ class WorldFormed(msgspec.Struct, tag="world_formed", omit_defaults=True):
     relay: RelaySpec | None  # None in mode torch
     command: Command | None = None  # None: run your own bin with `args`
     args: list[str] = []
+
+
+class AskSchema(msgspec.Struct, tag="ask_schema"):
+    """Down, between hello and formation: what does your model consist of? Asked to name what differs."""
+
+
+class Schema(msgspec.Struct, tag="schema", omit_defaults=True):
+    """Up: the answer, in the order of the model's state; empty when it was never looked at."""
+
+    tensors: list[TensorSpec] = []
+
+
+class Echo(msgspec.Struct, tag="echo", omit_defaults=True):
+    """Up, of a rehearsal only: `text` is weight; answer with `want` bytes of it. Measures the road."""
+
+    number: int
+    text: str = ""
+    want: int = 0
+
+
+class Echoed(msgspec.Struct, tag="echoed", omit_defaults=True):
+    """Down: the answer to `Echo`."""
+
+    number: int
+    text: str = ""
 
 
 class Step(msgspec.Struct, tag="step", omit_defaults=True):
@@ -133,5 +164,8 @@ class Beat(msgspec.Struct, tag="beat"):
     """Both ways, every second: I am alive."""
 
 
-JoinUp: TypeAlias = Hello | Step | Log | RankExited | RelayExited | HostFault | Bye | Beat
-JoinDown: TypeAlias = Accept | Reject | WorldFormed | Abort | Beat
+MAX_ECHO = 1 << 20  # bytes of one Echo or Echoed
+ECHO_BUDGET = 64 << 20  # bytes one rehearsal may cost, each way
+
+JoinUp: TypeAlias = Hello | Step | Log | RankExited | RelayExited | HostFault | Bye | Beat | Schema | Echo
+JoinDown: TypeAlias = Accept | Reject | WorldFormed | Abort | Beat | AskSchema | Echoed

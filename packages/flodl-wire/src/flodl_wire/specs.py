@@ -9,6 +9,7 @@ import msgspec
 
 from flodl_wire.config import Cluster, Ssh
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices
+from flodl_wire.plane_messages import TensorSpec
 
 
 class AgentSpec(msgspec.Struct, omit_defaults=True):
@@ -28,6 +29,10 @@ class AgentSpec(msgspec.Struct, omit_defaults=True):
     path: str | None = None  # project folder on this host; ranks run there
     manifest_hash: str | None = None  # sha256 of the controller's fdl.yml, to be the same here
     roster_host: bool = False  # started by the fan-out (takes command and env from the controller)
+    args: list[str] | None = None  # a walk-in's own arguments; None: those the controller states
+    model_schema: list[TensorSpec] = []  # what model_sig_hex was made of
+    road: str = ""  # of a walk-in: direct | ssh
+    finished: str = ""  # instance of the window whose run this host has finished: not to be joined again
 
 
 class FanoutHost(msgspec.Struct):

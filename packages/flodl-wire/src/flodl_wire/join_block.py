@@ -1,0 +1,88 @@
+"""The ``join:`` block as a walk-in's box writes it, with every key and refusal. `parse_join` is the only way in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from flodl_wire import address, config_refusal, devices, hosts
+from flodl_wire.config import TOKEN, Ssh
+from flodl_wire.faults import Refused
+
+NOT_YET = ("source", "libtorch", "data_source")  # known keys of preparation that this version cannot serve
+
+
+class JoinBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `fdl join` does when it is given no flags. None means "not said"."""
+
+    controller: str | None = None  # host[:port]; with `ssh` as seen from there
+    ssh: str | Ssh | None = None  # [user@]host[:port], or the full shape
+    token: str | None = None  # 32 hex
+    bin: str | None = None  # the program, as words of a command line
+    args: list[str] | None = None  # its arguments; left out: those the controller states
+    host: str | None = None  # this box's name in the run
+    devices: str | int | list[int] | None = None  # all | 0,1 | cpu:2
+    persist: bool = False
+    data_path: str | None = None
+    gpu_ram_share: float | None = None
+    sig_probe: bool = True
+    source: Any = None
+    libtorch: Any = None
+    data_source: Any = None
+
+
+_KEYS: dict[str, Iterable[str]] = {"": JoinBlock.__struct_fields__, "ssh": Ssh.__struct_fields__}
+
+
+def parse_join(data: Any, source: str = "join") -> JoinBlock:
+    """The join block in `data` (plain dicts and lists), validated. Raises Refused with the path of the first wrong
+    key, which starts with `source`.
+    """
+    if data is None:
+        return JoinBlock()
+    try:
+        block = msgspec.convert(data, JoinBlock)
+    except msgspec.ValidationError as err:
+        raise config_refusal.refusal(str(err), data, source, _KEYS) from None
+    _check(block, source)
+    return block
+
+
+def _check(block: JoinBlock, source: str) -> None:
+    def refuse(key: str, why: str, fix: str) -> Refused:
+        return Refused("bad-config", f"cannot use {source}.{key}", why, fix)
+
+    for key in NOT_YET:
+        if getattr(block, key) is not None:
+            raise Refused(
+                "not-yet", f"cannot use {source}.{key}", "it is not available in this version", "delete the key"
+            )
+    if block.controller is not None:
+        address.parse(block.controller, f"{source}.controller")
+    if block.token is not None and not TOKEN.match(block.token):
+        raise refuse("token", "it is not 32 lowercase hex digits", "copy it from controller.join.token")
+    if block.devices is not None:
+        devices.parse(block.devices, f"{source}.devices")
+    if block.host is not None and (flaw := hosts.flaw(block.host)):
+        raise refuse("host", flaw, "use letters, digits, dots and dashes")
+    if isinstance(block.ssh, Ssh) and not block.ssh.target:
+        raise refuse("ssh", "it names no target", "add target: the host whose sshd leads to the controller")
+    if isinstance(block.ssh, str):
+        ssh_target(block.ssh, f"{source}.ssh")
+    if block.bin is not None and not block.bin.strip():
+        raise refuse("bin", "it is blank", "name the training script, e.g. bin: train.py")
+    share = block.gpu_ram_share
+    if share is not None and not (math.isfinite(share) and share >= 0):
+        raise refuse("gpu_ram_share", f"{share} is no share", "use a number, 0 or more, e.g. 0.5")
+
+
+def ssh_target(text: str, where: str) -> Ssh:
+    """``[user@]host[:port]`` as an ssh block. Raises Refused."""
+    user, at, rest = text.rpartition("@")
+    if at and (not user or user.startswith("-") or any(ch.isspace() or not ch.isprintable() for ch in user)):
+        raise Refused("bad-address", f"cannot read {where}: {text!r}", f"{user!r} is no user's name", "user@host:port")
+    found = address.parse(rest, where, default_port=0)
+    return Ssh(target=found.host, port=found.port or None, user=user or None)
