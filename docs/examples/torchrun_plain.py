@@ -14,8 +14,24 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
+def join(backend, turn):
+    """Form the process group, the first time as every script does it.
+
+    Whoever started us (torchrun as flodl) keeps the rendezvous store, and in it the addresses of a group that was left:
+    a later group needs names of its own there, or its ranks dial the dead ones.
+    """
+    if turn == 0:
+        dist.init_process_group(backend)
+    else:
+        store, rank, world = next(dist.rendezvous("env://"))
+        dist.init_process_group(backend, store=dist.PrefixStore(f"turn {turn}", store), rank=rank, world_size=world)
+
+
 def train(steps, rank, device):
-    """`steps` steps on this rank's own share of a synthetic regression; returns the last loss and the parameters in one vector."""
+    """`steps` steps on this rank's own share of a synthetic regression.
+
+    Returns the last loss and the parameters in one vector.
+    """
     torch.manual_seed(0)  # the same first weights and the same truth everywhere …
     model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
     truth = torch.randn(16, 1, device=device)
@@ -34,15 +50,15 @@ def train(steps, rank, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--again", action="store_true", help="leave the process group, join a new one and train once more")
+    parser.add_argument("--again", action="store_true", help="leave the process group, form another, train once more")
     options = parser.parse_args()
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     agree = True
-    for _ in range(2 if options.again else 1):
-        dist.init_process_group("nccl" if cuda else "gloo")
+    for turn in range(2 if options.again else 1):
+        join("nccl" if cuda else "gloo", turn)
         rank, world = dist.get_rank(), dist.get_world_size()
         loss, mine = train(options.steps, rank, device)
         everyone = [torch.empty_like(mine) for _ in range(world)]

@@ -13,18 +13,22 @@ from flodl_wire.faults import Fault, Refused
 from flodl_wire.join_messages import (
     Abort,
     Accept,
+    AskSchema,
     Beat,
     Bye,
     DeviceOffer,
+    Echoed,
     Hello,
     HostFault,
     JoinDown,
     RankExited,
     Reject,
     RelayExited,
+    Schema,
     Step,
     WorldFormed,
 )
+from flodl_wire.plane_messages import TensorSpec
 from flodl_wire.specs import Command, Envelope, EnvelopeController, EnvelopeWorker, RelaySpec
 
 TIMING = Timing(
@@ -75,7 +79,7 @@ def test_no_event_in_any_phase_makes_it_stumble() -> None:
     samples = [
         ev.DialFailed("refused"), ev.LinkLost("why"), ev.Signalled("SIGTERM"), ev.Started("rank 0", 0),
         ev.CannotStart(Fault("c", "w")), ev.Exited("rank 0", 0, 0), ev.KeeperEnded(True), Accept([0], 1, "i"),
-        Reject("c", "w", "y", "f"), WORLD, Abort("r"),
+        Reject("c", "w", "y", "f"), WORLD, Abort("r"), Echoed(1),
     ]  # fmt: skip
     made = {type(sample): sample for sample in samples}
     ways = {
@@ -112,6 +116,36 @@ def test_a_wrong_token_is_not_tried_twice() -> None:
     story.tell(ev.Ticked())
     wrong = Refused("wrong-key", "cannot open the join channel", "the other side holds another salt or token", "check")
     assert story.tell(ev.DialFailed("other", "", wrong)) == [ev.Finish(1, wrong.render())]
+
+
+def test_the_hello_says_from_where_it_came() -> None:
+    story = Story()
+    (hello,) = story.sent(ev.LinkOpened("10.1.2.3"))
+    assert (hello.host, hello.own_address) == ("node-a", "10.1.2.3")
+
+
+def test_what_the_model_is_made_of_is_told_whenever_it_is_asked_before_the_world_forms() -> None:
+    tensors = [TensorSpec("w", [2, 3], "F32", "param")]
+    for told in (ACCEPTED[:1], ACCEPTED):
+        story = Story()
+        story.agent = Agent(HELLO, "ctrl:1337", TIMING, story.now, schema=tensors)
+        for event in told:
+            story.tell(event)
+        assert story.sent(AskSchema()) == [Schema(tensors)]
+    assert Story(*FORMED).sent(AskSchema()) == []
+
+
+def test_a_run_that_this_host_has_finished_is_not_joined_again() -> None:
+    story = Story()
+    story.agent = Agent(HELLO, "ctrl:1337", TIMING, story.now, finished="i")
+    story.tell(ev.LinkOpened())
+    *_, bye, finish = story.tell(Accept([0], 60, "i"))
+    assert isinstance(bye, ev.Send) and isinstance(bye.message, Bye)
+    assert isinstance(finish, ev.Finish) and finish.fault and finish.fault.code == "run-finished"
+    other = Story()
+    other.agent = Agent(HELLO, "ctrl:1337", TIMING, other.now, finished="i")
+    other.tell(ev.LinkOpened())
+    assert other.tell(Accept([0], 60, "another")) == [] and other.agent.phase == "waiting"
 
 
 def test_the_hello_is_the_first_word_and_a_reject_the_last() -> None:

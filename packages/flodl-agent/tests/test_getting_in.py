@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from agent_fakes import SALT, Box, FakeWindow, Running
 
 from flodl_agent import road
+from flodl_wire import preface
 from flodl_wire.devices import CpuDevices
 from flodl_wire.join_messages import Hello, Reject
 from flodl_wire.specs import AgentSpec
@@ -110,7 +112,21 @@ def test_another_program_on_the_port_is_no_controller(box: Box) -> None:
         with conn:
             conn.sendall(b"220 mail.example.com ESMTP ready, and quite a long banner it is\r\n")
             assert agent.wait() == 1
-    assert "cannot open the join channel" in agent.said() and "Traceback" not in agent.said()
+    assert "not flodl (it says '220 mail.example.com ESMTP ready, and quite a lo')" in agent.said()
+    assert "Traceback" not in agent.said()
+
+
+def test_a_refusal_is_read_also_when_a_reset_follows_it(box: Box) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        agent = dialling(box, *other.getsockname())
+        other.settimeout(5)
+        conn, _ = other.accept()
+        assert conn.recv(100)
+        conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        conn.sendall(preface.encode_refusal(preface.REASON_KEY))
+        conn.close()
+        assert agent.wait() == 1
+    assert "the other side holds another salt or token" in agent.said()
 
 
 def test_a_reject_is_printed_with_its_fix(box: Box, window: FakeWindow) -> None:

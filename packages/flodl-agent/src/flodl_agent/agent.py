@@ -23,22 +23,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from flodl_agent import events as ev
 from flodl_agent.events import Effect, Event
-from flodl_wire.faults import Broken, Fault
+from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.join_messages import (
     Abort,
     Accept,
+    AskSchema,
     Beat,
     Bye,
+    Echoed,
     Hello,
     HostFault,
     RankExited,
     Reject,
     RelayExited,
+    Schema,
     Step,
     WorldFormed,
 )
+from flodl_wire.plane_messages import TensorSpec
 
 PHASES = ("dialling", "hello", "waiting", "formed", "running", "ending", "over")
 
@@ -61,6 +67,8 @@ TABLE: dict[type, dict[str, str]] = {
         WorldFormed:     "breach       breach      launch      breach      breach      late     late",
         Abort:           "breach       obey        obey        obey        obey        late     late",
         Beat:            "breach       hear        hear        hear        hear        hear     late",
+        AskSchema:       "breach       describe    describe    late        late        late     late",
+        Echoed:          "breach       breach      breach      breach      breach      late     late",
     }.items()
 }  # fmt: skip
 
@@ -80,7 +88,20 @@ class Timing:
 
 
 class Agent:
-    def __init__(self, hello: Hello, controller: str, timing: Timing, now: float) -> None:
+    """`finished`: instance of the window whose run this host has run to its end; it is not joined a second time.
+    `schema`: what the model signature of `hello` was made of.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        controller: str,
+        timing: Timing,
+        now: float,
+        *,
+        finished: str = "",
+        schema: list[TensorSpec] | None = None,
+    ) -> None:
         self.phase = "dialling"
         self.why = f"dialling {controller}"
         self._hello = hello
@@ -96,10 +117,13 @@ class Agent:
         self._relay_call: float | None = None  # when the relay (or those it left) is told to end
         self._relay_fault: Fault | None = None
         self._code, self._line = 0, ""
+        self._fault: Fault | None = None
+        self._finished = finished
+        self._schema = schema or []
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What to do about `event`. Raises nothing: a breach of the protocol is a reason to end like others."""
-        if isinstance(event, (Accept, Reject, WorldFormed, Abort, Beat)):
+        if isinstance(event, (Accept, Reject, WorldFormed, Abort, Beat, AskSchema)):
             self._heard = now
         step = getattr(self, f"_{TABLE[type(event)][self.phase]}")
         effects: list[Effect] = step(event, now)
@@ -110,22 +134,29 @@ class Agent:
     def _greet(self, event: ev.LinkOpened, now: float) -> list[Effect]:
         self._enter_phase("hello", f"waiting for the verdict of {self._controller}")
         self._give_up_at, self._heard = now + self._timing.verdict_wait, now
-        return [ev.Send(self._hello)]
+        return [ev.Send(msgspec.structs.replace(self._hello, own_address=event.own_address))]
 
     def _try_again(self, event: ev.DialFailed, now: float) -> list[Effect]:
         if event.fault is None and now + self._timing.retry < self._give_up_at:
             self._next_dial = now + self._timing.retry
             return []
         fault = event.fault or dial_fault(event, self._controller, self._tries, self._timing.connect_budget)
-        return self._over(1, fault.render())
+        return self._over(1, fault.render(), fault)
 
     def _enter(self, event: Accept, now: float) -> list[Effect]:
+        if self._finished and event.instance == self._finished:
+            what = f"did not join {self._controller} again"
+            return self._end(Refused("run-finished", what, "this host has run that run to its end"), tell=False)
         self._enter_phase("waiting", "in; waiting for the world to form")
         self._give_up_at = now + event.formation_wait_s + self._timing.formation_margin
         return []
 
     def _refuse(self, event: Reject, now: float) -> list[Effect]:
-        return self._over(1, Fault(event.code, event.what, event.why, event.fix).render())
+        fault = Refused(event.code, event.what, event.why, event.fix)
+        return self._over(1, fault.render(), fault)
+
+    def _describe(self, event: AskSchema, now: float) -> list[Effect]:
+        return [ev.Send(Schema(self._schema))]
 
     def _launch(self, event: WorldFormed, now: float) -> list[Effect]:
         self._enter_phase("formed", "starting the processes of this host")
@@ -216,7 +247,7 @@ class Agent:
         """End for `fault`, the first cause. `tell` it to the controller when it does not know."""
         linked, launched = self.phase != "dialling", self.phase in ("formed", "running")
         effects: list[Effect] = []
-        self._code, self._line = 1, fault.render()
+        self._code, self._line, self._fault = 1, fault.render(), fault
         if tell and linked:
             self._line = str(fault)  # the fix goes with the fault, and is printed where that is read
             effects.append(ev.Send(HostFault(fault.code, fault.what, fault.why, fault.fix)))
@@ -241,12 +272,12 @@ class Agent:
         return effects + self._goodbye()
 
     def _goodbye(self) -> list[Effect]:
-        over = self._over(self._code, self._line)
+        over = self._over(self._code, self._line, self._fault)
         return [ev.Send(Bye(self.why.partition("\n")[0])), *over]
 
-    def _over(self, code: int, line: str) -> list[Effect]:
+    def _over(self, code: int, line: str, fault: Fault | None = None) -> list[Effect]:
         self._enter_phase("over", line or "every process has ended")
-        return [ev.Finish(code, line)]
+        return [ev.Finish(code, line, fault)]
 
     def _late(self, event: Any, now: float) -> list[Effect]:
         return []

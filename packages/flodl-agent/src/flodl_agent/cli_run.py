@@ -9,7 +9,13 @@ import sys
 
 from flodl_agent.spec_line import read_line
 from flodl_wire import blob, environ
+from flodl_wire.entry_words import split
+from flodl_wire.faults import Fault
 from flodl_wire.specs import AgentSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from flodl_agent.report import Ending
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,26 +26,53 @@ def parser() -> argparse.ArgumentParser:
         f"{environ.AGENT_JSON} in the environment it comes from there and stdin is left alone. "
         "Exit: 0 every process ended by itself, 1 told to end or link lost.",
     )
+    made.add_argument("--json", action="store_true", help="at the end say on stdout, as one JSON document, how it went")
     made.add_argument("command", nargs="*", metavar="-- COMMAND", help="what a walk-in runs as each of its ranks")
     return made
 
 
 def main(argv: list[str] | None = None) -> int:
-    own_command = parser().parse_args(argv).command
+    args = parser().parse_args(argv)
+    if not args.json:
+        return represent(args.command, as_json=False).code
+
+    import msgspec
+
+    from flodl_agent import report
+
+    try:
+        ending = represent(args.command, as_json=True)
+    except Fault as fault:
+        ending = report.before_dialling(fault)
+    print(msgspec.json.encode(ending).decode(), flush=True)
+    return ending.code
+
+
+def represent(command: list[str], *, as_json: bool) -> Ending:
+    """One run, from the spec to the goodbye. Raises Fault for what is wrong before anybody is dialled."""
     from_environment = os.environ.pop(environ.AGENT_JSON, None)  # a role is one process's own
     if from_environment is not None:
         spec = blob.decode(from_environment, AgentSpec, environ.AGENT_JSON)
     else:
         spec = read_line(0, AgentSpec, "the agent's spec")
+    own = split(command)
+    if own.args and spec.args is None:
+        spec.args = own.args
 
     from flodl_agent.hello import check_project, describe
     from flodl_agent.host import Host
     from flodl_agent.offer import find_offers
+    from flodl_agent.report import Story
+
+    def tell(line: str) -> None:
+        if not spec.roster_host:
+            print(f"{spec.host}: {line}", file=sys.stderr, flush=True)
 
     manifest_hash = check_project(spec)
     offers = find_offers(spec.local_devices, spec.host)
-    hello = describe(spec, offers, manifest_hash, own_command or None)
-    finish = asyncio.run(Host(spec, hello, own_command, watch_stdin=from_environment is None).run())
-    if finish.text:
+    story = Story(tell)
+    host = Host(spec, describe(spec, offers, manifest_hash), own.program, story, watch_stdin=from_environment is None)
+    finish = asyncio.run(host.run())
+    if finish.text and not as_json:
         print(f"flodl-agent on {spec.host}: {finish.text}", file=sys.stderr)
-    return finish.code
+    return story.ending(finish)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flodl_wire.faults import Fault
-from flodl_wire.join_messages import Abort, Accept, Beat, JoinUp, Reject, WorldFormed
+from flodl_wire.join_messages import Abort, Accept, AskSchema, Beat, Echoed, JoinUp, Reject, WorldFormed
 
 # ---- events, in the past tense
 
@@ -16,6 +16,8 @@ from flodl_wire.join_messages import Abort, Accept, Beat, JoinUp, Reject, WorldF
 @dataclass(frozen=True)
 class LinkOpened:
     """The sealed channel to the controller stands."""
+
+    own_address: str = ""  # this box's end of it
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ Event: TypeAlias = (
     | WorldFormed
     | Abort
     | Beat
+    | AskSchema
+    | Echoed
 )
 
 # ---- effects, as orders
@@ -139,10 +143,13 @@ class StopKeeper:
 
 @dataclass(frozen=True)
 class Finish:
-    """Hang up (what was sent still goes out) and exit with `code`; `text` is the one line for stderr."""
+    """Hang up (what was sent still goes out) and exit with `code`; `text` is the one line for stderr, `fault` the same
+    for who started us.
+    """
 
     code: int
     text: str = ""
+    fault: Fault | None = field(default=None, compare=False)
 
 
 Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | StopKeeper | Finish

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from flodl_wire.address import Address
 from flodl_wire.faults import Refused
 from flodl_wire.join_messages import DeviceOffer, Hello
 from flodl_wire.specs import AgentSpec
@@ -43,7 +44,7 @@ def check_project(spec: AgentSpec) -> str:
     return found
 
 
-def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str, own_arguments: list[str] | None) -> Hello:
+def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str) -> Hello:
     """Our hello. Two agents never send the same `agent`: it tells a re-join from a second box of the same name."""
     torch = _torch_version()
     return Hello(
@@ -56,10 +57,12 @@ def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str, own
         dataset_sig=spec.dataset_sig_hex or "",
         model_sig=spec.model_sig_hex or "",
         run_id=spec.run_id or "",
-        argv=own_arguments,
+        argv=spec.args,
         manifest_hash=manifest_hash,
         boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
         cores=cores(),
+        road=spec.road,
+        dialled="" if spec.roster_host else str(Address(spec.controller_host, spec.controller_port)),
     )
 
 

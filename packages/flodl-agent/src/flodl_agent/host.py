@@ -23,13 +23,15 @@ from flodl_agent.join_link import JoinLink, dial
 from flodl_agent.keeping import Keeping
 from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Place, check_interface, localize, plan_children
+from flodl_agent.report import Story
 from flodl_agent.road import CannotDial, interface_of
 from flodl_agent.run_dir import make_run_dir
 from flodl_agent.store_listener import StoreListener
 from flodl_wire import deadlines, exits
+from flodl_wire.address import Address
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault
-from flodl_wire.join_messages import Accept, Hello, JoinDown, Log, WorldFormed
+from flodl_wire.join_messages import Accept, Hello, JoinDown, Log, Step, WorldFormed
 from flodl_wire.specs import AgentSpec
 
 _RETRY = 0.5  # seconds between two tries to dial: 60 of them make the connect budget
@@ -53,13 +55,23 @@ def timing() -> Timing:
 class Host:
     """One host's part in one run. `watch_stdin`: its end ends us."""
 
-    def __init__(self, spec: AgentSpec, hello: Hello, own_command: list[str], *, watch_stdin: bool) -> None:
+    def __init__(
+        self, spec: AgentSpec, hello: Hello, own_command: list[str], story: Story, *, watch_stdin: bool
+    ) -> None:
         self._spec = spec
         self._hello = hello
         self._own_command = own_command
         self._watch_stdin = watch_stdin
         self._timing = timing()
-        self._agent = Agent(hello, f"{spec.controller_host}:{spec.controller_port}", self._timing, time.monotonic())
+        self._agent = Agent(
+            hello,
+            str(Address(spec.controller_host, spec.controller_port)),
+            self._timing,
+            time.monotonic(),
+            finished=spec.finished,
+            schema=spec.model_schema,
+        )
+        self._story = story
         self._salt = parse_salt(spec.salt_hex, "salt_hex of the agent's spec") if spec.salt_hex else None
         self._link: JoinLink | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -98,6 +110,7 @@ class Host:
     # ---- events
 
     def _happened(self, event: ev.Event) -> None:
+        self._story.saw(event)
         for effect in self._agent.handle(event, time.monotonic()):
             self._do(effect)
 
@@ -154,7 +167,7 @@ class Host:
             return
         self._link = link
         link.on_message, link.on_lost, link.on_room = self._received, self._lost, self._outputs.set_room
-        self._happened(ev.LinkOpened())
+        self._happened(ev.LinkOpened(link.own_address))
 
     def _launch(self, formed: WorldFormed) -> None:
         """All or nothing, in the main thread, and the keeper stands when we return."""
@@ -190,10 +203,14 @@ class Host:
             check_interface(interface, [name for _, name in socket.if_nameindex()], self._spec.host)
             place = replace(place, interface=interface or interface_of(self._link.own_address))
         if mode == "torch":
-            self._listener = StoreListener((place.address, place.port), self._salt)
+            self._listener = StoreListener((place.address, place.port), self._salt, self._tell)
             self._listener.open()
             place = replace(place, store_port=self._listener.port)
         return place
+
+    def _tell(self, line: str) -> None:
+        if self._link:
+            self._link.send(Step(line))
 
     def _show(self, name: str, stream: str, lines: list[str]) -> None:
         """Output of "relay" or "rank N" on its way up."""

@@ -87,16 +87,26 @@ def plan_children(formed: WorldFormed, place: Place) -> list[Child]:
             f"cannot start the ranks of {place.spec.host}",
             f"the controller gives it ranks {ranks}, and it offered {len(offers)} devices",
         )
-    command = formed.command or Command([*place.own_command, *formed.args])
-    if not command.argv:
-        what = f"cannot start the ranks of {place.spec.host}"
-        raise Refused("no-command", what, "neither the controller nor this agent names a command")
+    command = _command(formed, place)
     cwd = folder(place.spec, formed.envelope, command)
     children = [_relay(formed.relay, place, cwd)] if formed.relay else []
     for local_rank, rank in enumerate(ranks):
         env = rank_environment(formed.envelope, command, place, local_rank)
         children.append(Child(f"rank {rank}", rank, command.argv, env, cwd))
     return children
+
+
+def _command(formed: WorldFormed, place: Place) -> Command:
+    """What every rank runs. Only an agent that the controller itself started takes a command line from it: at an open
+    door that would be a stranger's shell. A walk-in takes the arguments alone.
+    """
+    if formed.command and place.spec.roster_host:
+        return formed.command
+    if not place.own_command:
+        what = f"cannot start the ranks of {place.spec.host}"
+        why = "it came by itself, and so runs a program of its own; none was named"
+        raise Refused("no-command", what, why, "name it: fdl join … --bin train.py")
+    return Command([*place.own_command, *(formed.args or place.spec.args or [])])
 
 
 def folder(spec: AgentSpec, envelope: Envelope, command: Command) -> str:

@@ -12,22 +12,28 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from flodl_wire import preface
+from flodl_wire import deadlines, noise, preface
 from flodl_wire.channel import Initiator
-from flodl_wire.faults import Fault
+from flodl_wire.faults import Fault, Transient
 from flodl_wire.frames import STORE
 
 _PIECE = 256 * 1024  # bytes of one store frame; the wire allows 1 MiB
+_RETRY = 0.2  # seconds between two tries to dial
 
 
 class StoreListener:
-    """One host's listener. `port` is what the ranks dial, once `open`."""
+    """One host's listener. `port` is what the ranks dial, once `open`. `complain` gets a line where the controller
+    cannot be reached, each once: torch itself only tells of a reset.
+    """
 
-    def __init__(self, controller: tuple[str, int], salt: bytes | None) -> None:
+    def __init__(self, controller: tuple[str, int], salt: bytes | None, complain: Callable[[str], None]) -> None:
         self._controller = controller
         self._salt = salt
+        self._complain = complain
+        self._complaints: set[str] = set()
         self._carriers: set[asyncio.Task[None]] = set()
         self._serving: asyncio.Task[None] | None = None
         self.port = 0
@@ -58,11 +64,15 @@ class StoreListener:
         try:
             if owner(writer.get_extra_info("peername"), self.port) not in (None, 0, os.getuid()):
                 raise ConnectionRefusedError("another user's")
-            far_reader, far_writer = await asyncio.open_connection(*self._controller)
-            channel = Initiator(preface.STORE, self._salt)
-            far_writer.write(channel.data_to_send())
-            ready = asyncio.Event()
-            up, down = _up(reader, channel, ready, far_writer), _down(far_reader, channel, ready, far_writer, writer)
+            first = await reader.read(_PIECE)  # a store's client speaks first: who only looks costs nobody anything
+            if not first:
+                return
+            try:
+                channel, far_reader, far_writer = await self._dial()
+            except (OSError, Fault) as err:
+                self._tell(f"a rank's connection to its store did not get through to the controller: {err}")
+                raise
+            up, down = _up(first, reader, channel, far_writer), _down(far_reader, channel, writer)
             await asyncio.gather(up, down)
         except (OSError, Fault, RuntimeError):  # the last: an end that asyncio has closed already
             writer.transport.abort()
@@ -70,6 +80,40 @@ class StoreListener:
             writer.close()
             if far_writer:
                 far_writer.close()
+
+    def _tell(self, line: str) -> None:
+        if line not in self._complaints:
+            self._complaints.add(line)
+            self._complain(line)
+
+    async def _dial(self) -> tuple[Initiator, asyncio.StreamReader, asyncio.StreamWriter]:
+        """A channel whose handshake is done. Tries again while the controller is too busy (many ranks dial at once) or
+        out of reach; no byte of the rank's has gone out before. Raises Fault, OSError.
+        """
+        give_up = asyncio.get_running_loop().time() + deadlines.deadline(deadlines.CONNECT_BUDGET)
+        while True:
+            try:
+                return await asyncio.wait_for(self._shake_hands(), deadlines.deadline(deadlines.PREFACE))
+            except (OSError, Transient, asyncio.TimeoutError) as err:
+                if asyncio.get_running_loop().time() + _RETRY > give_up:
+                    raise ConnectionResetError(str(err)) from None
+                await asyncio.sleep(_RETRY)
+
+    async def _shake_hands(self) -> tuple[Initiator, asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*self._controller)
+        channel = Initiator(preface.STORE, self._salt)
+        try:
+            writer.write(channel.data_to_send())
+            channel.receive_data(await reader.readexactly(noise.MESSAGE))
+        except asyncio.IncompleteReadError as err:
+            writer.close()
+            channel.receive_data(err.partial)
+            channel.receive_eof()  # raises what it means: a refusal, mostly
+            raise AssertionError("an unfinished handshake passed for a clean end") from None
+        except BaseException:
+            writer.close()
+            raise
+        return channel, reader, writer
 
 
 def owner(address: tuple[str, int], port: int) -> int | None:
@@ -85,27 +129,21 @@ def owner(address: tuple[str, int], port: int) -> int | None:
 
 
 async def _up(
-    reader: asyncio.StreamReader, channel: Initiator, ready: asyncio.Event, far_writer: asyncio.StreamWriter
+    first: bytes, reader: asyncio.StreamReader, channel: Initiator, far_writer: asyncio.StreamWriter
 ) -> None:
-    """The rank's bytes to the controller, once the handshake is done."""
-    await ready.wait()
+    """The rank's bytes to the controller."""
+    data = first
     while True:
-        data = await reader.read(_PIECE)
         channel.send(STORE, data)
         far_writer.write(channel.data_to_send())
         await far_writer.drain()
         if not data:
             return
+        data = await reader.read(_PIECE)
 
 
-async def _down(
-    far_reader: asyncio.StreamReader,
-    channel: Initiator,
-    ready: asyncio.Event,
-    far_writer: asyncio.StreamWriter,
-    writer: asyncio.StreamWriter,
-) -> None:
-    """The handshake's answer, then the controller's bytes to the rank."""
+async def _down(far_reader: asyncio.StreamReader, channel: Initiator, writer: asyncio.StreamWriter) -> None:
+    """The controller's bytes to the rank."""
     while True:
         data = await far_reader.read(_PIECE)
         if not data:
@@ -117,7 +155,4 @@ async def _down(
                 return
             if frame.kind == STORE:
                 writer.write(frame.body)
-        if channel.established and not ready.is_set():
-            far_writer.write(channel.data_to_send())
-            ready.set()
         await writer.drain()

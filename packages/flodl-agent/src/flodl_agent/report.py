@@ -1,0 +1,64 @@
+"""How one attempt of an agent went: told on the way, to the person at this box, and at the end, to who started it.
+
+An agent of the fan-out tells the controller everything, and nobody sits here. A walk-in's person does, so its story is
+told in a few lines. `Ending` is what ``flodl-agent run --json`` prints: `fdl join` decides by it whether to dial again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from flodl_agent import events as ev
+from flodl_wire.faults import Fault, Refused
+from flodl_wire.join_messages import Accept, WorldFormed
+
+
+class Ending(msgspec.Struct, omit_defaults=True):
+    """`code` is the agent's exit code; `instance` names the window that let it in, "" when none did."""
+
+    code: int
+    instance: str = ""
+    formed: bool = False  # a world was formed with this host in it
+    permanent: bool = False  # nothing was dialled, and dialling later would not help
+    why: str = ""  # one sentence, when it did not go well
+    fix: str = ""
+
+
+class Story:
+    """Fed with every event of one agent; `tell` gets a line now and then."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._instance = ""
+        self._formed = False
+
+    def saw(self, event: ev.Event) -> None:
+        match event:
+            case Accept():
+                self._instance = event.instance
+                ranks = ", ".join(map(str, event.ranks))
+                self._tell(f"in, with rank{'s' if len(event.ranks) > 1 else ''} {ranks}; waiting for the world to form")
+            case WorldFormed():
+                self._formed = True
+                world = event.envelope
+                ranks = ", ".join(map(str, world.worker.ranks))
+                self._tell(
+                    f"the world has formed: {world.world_size} ranks on {world.num_workers} hosts, mode {world.mode}; "
+                    f"here {'ranks' if len(world.worker.ranks) > 1 else 'rank'} {ranks} (run {world.run})"
+                )
+            case ev.Exited() if event.code != 0 and event.rank is not None:
+                how = f"exit {event.code}" if event.signal is None else f"killed by signal {event.signal}"
+                self._tell(f"{event.name} ended: {how}")
+
+    def ending(self, finish: ev.Finish) -> Ending:
+        fault = finish.fault
+        why, fix = (str(fault), fault.fix) if fault else (finish.text, "")
+        return Ending(finish.code, self._instance, self._formed, False, why, fix)
+
+
+def before_dialling(fault: Fault) -> Ending:
+    """The ending of an agent that found something wrong with its own box."""
+    permanent = isinstance(fault, Refused)
+    return Ending(fault.exit_code, permanent=permanent, why=str(fault), fix=fault.fix)
