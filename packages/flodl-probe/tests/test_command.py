@@ -66,13 +66,6 @@ def test_people_get_a_line_a_card(fake: Path) -> None:
     assert answer.stdout.splitlines()[1] == "1  NVIDIA Test (1GB, sm90)  0000:02:00.0  GPU-2"
 
 
-def test_the_inventory_names_python_and_torch_without_importing_it() -> None:
-    document = json.loads(run("--json").stdout)
-    assert document["python"]["executable"]
-    assert "torch" in document
-    assert "python" in run().stdout
-
-
 def test_version_and_help_and_a_typo() -> None:
     assert run("--version").stdout.startswith("flodl-probe ")
     assert run("--help").returncode == 0

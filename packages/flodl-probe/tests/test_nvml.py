@@ -126,7 +126,7 @@ def test_an_error_of_our_own_in_the_child_is_a_note_too() -> None:
     def fail() -> None:
         raise ValueError
 
-    assert ask(nvmlInit_v2=fail) == ([], ["NVML gave no answer"])
+    assert ask(nvmlInit_v2=fail) == ([], ["NVML failed: ValueError"])
 
 
 def test_where_there_is_no_library_there_is_no_answer() -> None:

@@ -1,10 +1,14 @@
-"""The executable `flodl-probe`: says what a box has. Each verb is a file of its own, loaded when it is asked for."""
+"""The executable `flodl-probe`: says whether a box is fit and what it has. Each verb is a file of its own, loaded when
+it is asked for.
+"""
 
 from __future__ import annotations
 
 import sys
 
 from flodl_wire.faults import guarded, usage
+
+VERBS = ("devices", "answer", "schema")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -14,18 +18,28 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(words: list[str]) -> int:
     if words[:1] == ["--version"]:
-        from importlib import metadata
+        from flodl_probe.release import version
 
-        print(f"flodl-probe {metadata.version('flodl-probe')}")
+        print(f"flodl-probe {version()}")
         return 0
     if words[:1] == ["devices"]:
         from flodl_probe.cli_devices import main as verb_main
-
-        return verb_main(words[1:])
-    if words and not words[0].startswith("-"):
+    elif words[:1] == ["answer"]:
+        from flodl_probe.cli_answer import main as verb_main
+    elif words[:1] == ["schema"]:
+        from flodl_probe.cli_schema import main as verb_main
+    elif words and not words[0].startswith("-"):
         raise usage(
-            f"cannot do `flodl-probe {words[0]}`", "there is no such command", "flodl-probe, or flodl-probe devices"
+            f"cannot do `flodl-probe {words[0]}`",
+            "there is no such command",
+            f"flodl-probe by itself audits; its commands are {', '.join(VERBS)}",
         )
-    from flodl_probe.cli_inventory import main as inventory_main
+    else:
+        from flodl_probe.cli_audit import main as audit_main
 
-    return inventory_main(words)
+        return audit_main(words)
+    return verb_main(words[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

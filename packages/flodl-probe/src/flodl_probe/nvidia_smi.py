@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 
+from flodl_probe import login_shell
 from flodl_probe.device import NVIDIA, Device, pci_address
 from flodl_wire import deadlines
 
@@ -43,6 +44,9 @@ def find() -> tuple[str | None, str]:
         path = f"{folder}/nvidia-smi"
         if os.access(path, os.X_OK):
             return path, f"nvidia-smi was found at {path}, which is not on PATH (non-login shells have a shorter one)"
+    path = login_shell.asked("nvidia-smi") if login_shell.by_ssh() else None
+    if path is not None:
+        return path, f"nvidia-smi was found at {path}, which only the PATH of a login shell holds"
     return None, ""
 
 
@@ -58,34 +62,47 @@ def query() -> tuple[list[Device], list[str]]:
     return devices, notes + found
 
 
-def _ask(path: str, fields: tuple[str, ...]) -> tuple[list[Device], list[str], bool]:
-    command = [path, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    patience = deadlines.deadline(PATIENCE)
+def table(path: str, query: str) -> str:
+    """What nvidia-smi prints for `query` ("--query-gpu=…"), errors and all; "" when it cannot be asked."""
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except OSError as err:
-        return [], [f"nvidia-smi cannot be started: {err.strerror or err}"], False
+        return _output(path, query)[0]
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _output(path: str, query: str) -> tuple[str, int]:
+    """(stdout and stderr together, exit code). Raises OSError, or TimeoutExpired once it has been killed."""
+    process = subprocess.Popen(
+        [path, query, "--format=csv,noheader,nounits"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     try:
-        output, _ = process.communicate(timeout=patience)
+        output, _ = process.communicate(timeout=deadlines.deadline(PATIENCE))
     except subprocess.TimeoutExpired:
         _end(process)
-        return [], [f"nvidia-smi gave no answer in {patience:.0f} s: the driver may hang"], False
-    text = output[:MAX_OUTPUT].decode("utf-8", "replace")
-    if process.returncode and "is not a valid field to query" in text and "compute_cap" in text:
+        raise
+    return output[:MAX_OUTPUT].decode("utf-8", "replace"), process.returncode
+
+
+def _ask(path: str, fields: tuple[str, ...]) -> tuple[list[Device], list[str], bool]:
+    try:
+        text, code = _output(path, f"--query-gpu={','.join(fields)}")
+    except OSError as err:
+        return [], [f"nvidia-smi cannot be started: {err.strerror or err}"], False
+    except subprocess.TimeoutExpired as err:
+        return [], [f"nvidia-smi gave no answer in {err.timeout:.0f} s: the driver may hang"], False
+    if code and "is not a valid field to query" in text and "compute_cap" in text:
         return [], [], True
     devices, notes = parse(text, fields)
-    if process.returncode:
-        why = _EXITS.get(process.returncode, f"exit code {process.returncode}")
-        if process.returncode < 0:
-            why = f"it was ended by signal {-process.returncode}"
-        if process.returncode != 6:  # "no device" is an answer, not a finding
+    if code:
+        why = _EXITS.get(code, f"exit code {code}")
+        if code < 0:
+            why = f"it was ended by signal {-code}"
+        if code != 6:  # "no device" is an answer, not a finding
             notes.insert(0, f"nvidia-smi failed: {why}")
     return devices, notes, False
 

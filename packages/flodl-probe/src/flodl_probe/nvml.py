@@ -6,20 +6,15 @@ A driver in trouble can hang or crash whoever asks it, so `query` asks in a fork
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import select
-import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
+from flodl_probe.child_answer import NoAnswer, from_child
 from flodl_probe.device import NVIDIA, Device, pci_address
 from flodl_wire import deadlines
 
 LIBRARIES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 PATIENCE = 30.0  # seconds; the first call after boot wakes every card up
-MAX_ANSWER = 1 << 20
 MAX_CARDS = 256
 
 _ERRORS = {  # nvmlReturn_t
@@ -54,7 +49,7 @@ class _PciInfo(ctypes.Structure):
     )
 
 
-class _Memory(ctypes.Structure):
+class Memory(ctypes.Structure):
     """nvmlMemory_t, in bytes."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
@@ -68,9 +63,10 @@ def query(load: Callable[[], ctypes.CDLL | None] | None = None) -> tuple[list[De
     library = (load or find_library)()
     if library is None:
         return None
-    answer = _in_child(lambda: _listing(library), deadlines.deadline(PATIENCE))
-    if isinstance(answer, str):
-        return [], [f"NVML {answer}"]
+    try:
+        answer = from_child(lambda: _listing(library), deadlines.deadline(PATIENCE))
+    except NoAnswer as err:
+        return [], [f"NVML {err}" + (": the driver may hang" if err.hung else "")]
     return [Device(vendor=NVIDIA, **row) for row in answer["devices"]], answer["notes"]
 
 
@@ -86,14 +82,14 @@ def find_library() -> ctypes.CDLL | None:
 def _listing(library: ctypes.CDLL) -> Answer:
     """Everything NVML tells of its cards, as plain values. A question a card does not answer leaves None."""
     notes: list[str] = []
-    _call(library, "nvmlInit_v2")
+    call(library, "nvmlInit_v2")
     count = ctypes.c_uint()
-    _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
     devices = []
     for index in range(min(count.value, MAX_CARDS)):
         handle = ctypes.c_void_p()
         try:
-            _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
+            call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
         except NvmlError as err:
             notes.append(f"GPU {index} cannot be asked: {err}")
             continue
@@ -102,85 +98,40 @@ def _listing(library: ctypes.CDLL) -> Answer:
 
 
 def _card(library: ctypes.CDLL, handle: ctypes.c_void_p, index: int) -> dict[str, object]:
-    pci, memory = _PciInfo(), _Memory()
+    pci, memory = _PciInfo(), Memory()
     major, minor = ctypes.c_int(), ctypes.c_int()
     row: dict[str, object] = dict.fromkeys(("uuid", "pci", "name", "arch", "memory_bytes"))
     row["index"] = index
     row["uuid"] = _text(library, "nvmlDeviceGetUUID", handle)
     row["name"] = _text(library, "nvmlDeviceGetName", handle)
-    if _answers(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)):
+    if answers(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)):
         row["pci"] = pci_address(bytes(pci.bus_id).decode("ascii", "replace"))
-    if _answers(library, "nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor)):
+    if answers(library, "nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor)):
         row["arch"] = f"sm{major.value}{minor.value}"
-    if _answers(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) and memory.total:
+    if answers(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)) and memory.total:
         row["memory_bytes"] = memory.total
     return row
 
 
 def _text(library: ctypes.CDLL, function: str, handle: ctypes.c_void_p) -> str | None:
     buffer = ctypes.create_string_buffer(96)
-    if not _answers(library, function, handle, buffer, ctypes.c_uint(len(buffer))):
+    if not answers(library, function, handle, buffer, ctypes.c_uint(len(buffer))):
         return None
     return buffer.value.decode("utf-8", "replace") or None
 
 
-def _answers(library: ctypes.CDLL, function: str, *arguments: object) -> bool:
+def answers(library: ctypes.CDLL, function: str, *arguments: object) -> bool:
     try:
-        _call(library, function, *arguments)
+        call(library, function, *arguments)
     except NvmlError:
         return False
     return True
 
 
-def _call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
+def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
     try:
         code = int(getattr(library, function)(*arguments))
     except AttributeError:
         raise NvmlError(f"the library has no {function}") from None
     if code:
         raise NvmlError(_ERRORS.get(code, f"error {code}"))
-
-
-def _in_child(ask: Callable[[], Answer], patience: float) -> Answer | str:
-    """What `ask` returns, asked in a forked child; a sentence when it failed, crashed or did not come back in time."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            try:
-                answer = json.dumps(ask())
-            except NvmlError as err:
-                answer = json.dumps(f"failed: {err}")
-            with os.fdopen(writer, "wb") as pipe:
-                pipe.write(answer.encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    try:
-        data = _read(reader, time.monotonic() + patience)
-    finally:
-        os.close(reader)
-    if data is None:
-        os.kill(child, signal.SIGKILL)  # not waited for: it may sit in the kernel, and we are about to end
-        return f"gave no answer in {patience:.0f} s: the driver may hang"
-    _, status = os.waitpid(child, 0)
-    try:
-        answer = json.loads(data)
-    except ValueError:
-        return f"was ended by signal {status & 0x7F} while it was asked" if status & 0x7F else "gave no answer"
-    return answer  # type: ignore[no-any-return]
-
-
-def _read(reader: int, until: float) -> bytes | None:
-    """Everything up to EOF; None when `until` comes first."""
-    data = b""
-    while len(data) < MAX_ANSWER:
-        ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            return None
-        part = os.read(reader, 1 << 16)
-        if not part:
-            return data
-        data += part
-    return data

@@ -1,0 +1,34 @@
+"""Executables that a host needs, found the way the tools look for them, and the flodl packages beside this one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from flodl_probe.login_shell import asked
+
+PACKAGES = ("flodl-wire", "flodl-window", "flodl-agent", "flodl-planes", "flodl-publish", "flodl-probe", "flodl-cli")
+
+
+def find(names: list[str], project: Path | None, home: Path) -> dict[str, str | None]:
+    """Our own tools as the fan-out finds them (the project's environment, ~/.local/bin, PATH); others on PATH."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        places = []
+        if name.startswith("flodl-"):
+            places = [folder / name for folder in (project and project / ".venv/bin", home / ".local/bin") if folder]
+        here = next((str(place) for place in places if os.access(place, os.X_OK)), None)
+        found[name] = here or shutil.which(name) or (asked(name) if name.startswith("flodl-") else None)
+    return found
+
+
+def packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except (metadata.PackageNotFoundError, ValueError):
+            continue
+    return found
