@@ -8,15 +8,14 @@ loaded in its process, not here. No torch in this module.
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import queue
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
+from collections import Counter
 from typing import Any
 
+from flodl_planes.store_child import StoreChild
 from flodl_planes.transport_events import Taken
 from flodl_wire import deadlines, preface
 from flodl_wire.channel import Responder
@@ -24,21 +23,22 @@ from flodl_wire.faults import Broken, Fault, Transient
 from flodl_wire.frames import STORE
 
 PIECE = 256 * 1024  # bytes of one store frame; the wire allows 1 MiB
+STRANGERS = 256  # connections that have not shown their key yet
 
 
 class Store:
     """One run's rendezvous. `salt` None: channels prove nothing (open admission).
 
-    Puts on `events` one `Taken` for each adopted connection, and a Fault when the store itself cannot serve.
+    Puts on `events` one `Taken` for each adopted connection, and a Fault when the store itself cannot serve, or dies.
     """
 
     def __init__(self, salt: bytes | None, events: queue.SimpleQueue[Any]) -> None:
         self._salt = salt
         self._events = events
-        self._server: subprocess.Popen[bytes] | None = None
+        self._child = StoreChild(events.put)
         self._port: asyncio.Task[int] | None = None
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - as long as we live; a pipe would want emptying
         self._carriers: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None], str] = {}  # with their addresses, in order of arrival
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
         self._thread.start()
@@ -48,52 +48,56 @@ class Store:
         self._loop.call_soon_threadsafe(self._begin, sock, head, number)
 
     def close(self) -> None:
-        """End every connection and the store."""
+        """End every connection and the store. Once."""
         self._loop.call_soon_threadsafe(self._stop)
+        self._child.close()
         self._thread.join(timeout=deadlines.deadline(deadlines.KILL_GRACE))
-        if self._server is not None:
-            self._server.kill()  # it holds nothing that anybody wants back
-            self._server.communicate()
-        self._words.close()
+        if not self._thread.is_alive():
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
 
     def _begin(self, sock: socket.socket, head: bytes, number: int) -> None:
-        task = self._loop.create_task(self._carry(sock, head, number))
+        """It is in our hands at once: one that dawdles here must keep nobody waiting at the door."""
+        self._events.put(Taken(number))
+        if len(self._strangers) >= STRANGERS:
+            busiest = Counter(self._strangers.values()).most_common(1)[0][0]
+            oldest = next(task for task, address in self._strangers.items() if address == busiest)
+            del self._strangers[oldest]
+            oldest.cancel()
+        task = self._loop.create_task(self._carry(sock, head))
         self._carriers.add(task)
-        task.add_done_callback(self._carriers.discard)
+        self._strangers[task] = _address(sock)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._carriers.discard(task)
+        self._strangers.pop(task, None)
 
     def _stop(self) -> None:
-        tasks = [*self._carriers, *([self._port] if self._port else [])]
+        tasks: list[asyncio.Task[Any]] = [*self._carriers, *([self._port] if self._port else [])]
         for task in tasks:
             task.cancel()
         gathered = asyncio.gather(*tasks, return_exceptions=True)
-        gathered.add_done_callback(lambda _: self._loop.stop())
+        gathered.add_done_callback(lambda _: self._loop.call_soon(self._loop.stop))  # behind what the ends left to do
 
-    async def _carry(self, sock: socket.socket, head: bytes, number: int) -> None:
-        """One connection, from its handshake to its end."""
-        told = False
-        near: asyncio.StreamWriter | None = None
-        far: asyncio.StreamWriter | None = None
-        try:
-            sock.setblocking(False)
-            reader, near = await asyncio.open_connection(sock=sock)
+    async def _carry(self, sock: socket.socket, head: bytes) -> None:
+        """One connection, from its handshake to its end. An end of either side's that is no clean one is a reset to the
+        other, as of a store that died.
+        """
+        with contextlib.ExitStack() as ends, contextlib.suppress(OSError, Fault, asyncio.TimeoutError):
+            reader, near = await _streams(sock)
+            ends.callback(near.close)
             channel = Responder(lambda _: self._salt, kinds=(preface.STORE,))
-            first = await asyncio.wait_for(_proven(reader, near, channel, head), deadlines.deadline(deadlines.PREFACE))
-            self._events.put(Taken(number))
-            told = True
+            shown = _proven(reader, near, channel, head)
+            first = await asyncio.wait_for(shown, deadlines.deadline(deadlines.PREFACE))
+            self._strangers.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # we are one
+            ends.callback(near.transport.abort)
             store_reader, far = await asyncio.open_connection("127.0.0.1", await self._store_port())
-            await asyncio.gather(_up(first, reader, near, channel, far), _down(store_reader, near, channel))
-        except (OSError, Fault, asyncio.TimeoutError) as error:
-            if not told:
-                self._events.put(Taken(number, str(error) or "it did not finish in time"))
-            for writer in (near, far):
-                if writer is not None:
-                    writer.transport.abort()  # the other side sees a reset, as of a store that died
-        finally:
-            for writer in (near, far):
-                if writer is not None:
-                    writer.close()
-            if near is None:
-                sock.close()
+            ends.callback(far.transport.abort)
+            await asyncio.gather(_up(first, reader, channel, far), _down(store_reader, near, channel))
+            ends.pop_all()
+            near.close()
+            far.close()
 
     async def _store_port(self) -> int:
         if self._port is None:
@@ -101,36 +105,28 @@ class Store:
         return await asyncio.shield(self._port)
 
     async def _start(self) -> int:
-        """The store's process and its port. A store that cannot serve is the run's end: the fault goes to the hub."""
+        """A store that cannot serve is the run's end: the fault goes to the hub."""
         try:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", "flodl_planes.store_server"],
-                stdin=subprocess.PIPE,  # its end is the store's end, however we die
-                stdout=subprocess.PIPE,
-                stderr=self._words,
-            )
-            line = await self._loop.run_in_executor(None, self._first_line, self._server)
-            return int(json.loads(line)["port"])
-        except (OSError, ValueError, KeyError) as error:
-            fault = Broken(
-                "no-store",
-                "cannot serve the rendezvous of mode torch",
-                str(error),
-                "the controller's Python needs torch in this mode: pip install 'flodl-planes[torch]' there",
-            )
+            return await self._loop.run_in_executor(None, self._child.start)
+        except Broken as fault:
             self._events.put(fault)
-            raise fault from None
+            raise
 
-    def _first_line(self, server: subprocess.Popen[bytes]) -> bytes:
-        """Blocks until the store has said its port. Raises OSError with its last words when it ends before."""
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        if not line:
-            server.wait()
-            self._words.seek(0)
-            words = self._words.read().decode(errors="replace").strip().splitlines()
-            raise OSError(words[-1] if words else "its process ended at once")
-        return line
+
+async def _streams(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        sock.setblocking(False)
+        return await asyncio.open_connection(sock=sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _address(sock: socket.socket) -> str:
+    try:
+        return str(sock.getpeername()[0])
+    except (OSError, IndexError):
+        return ""
 
 
 async def _proven(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, channel: Responder, head: bytes) -> bytes:
@@ -153,13 +149,7 @@ async def _proven(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ch
             raise Transient("closed-early", "cannot open a store channel", "the other side closed it")
 
 
-async def _up(
-    first: bytes,
-    reader: asyncio.StreamReader,
-    near: asyncio.StreamWriter,
-    channel: Responder,
-    far: asyncio.StreamWriter,
-) -> None:
+async def _up(first: bytes, reader: asyncio.StreamReader, channel: Responder, far: asyncio.StreamWriter) -> None:
     """The rank's bytes to the store; an empty frame says that this direction has ended."""
     far.write(first)
     while True:

@@ -2,7 +2,8 @@
 
     python -m flodl_planes.store_server
 
-Prints its port as one line of JSON, {"port": 43210}, then serves on loopback until its stdin ends.
+Prints its port as one line of JSON, {"port": 43210}, then serves on loopback until its stdin ends. Where torch cannot
+be loaded it prints {"missing": why} instead, and ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from datetime import timedelta
 
 
 def main() -> int:
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is defined in C
+    try:
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is defined in C
+    except ImportError as err:
+        print(json.dumps({"missing": str(err)}), flush=True)
+        return 1
 
     # TCPStore by itself listens on every address whatever host it is given; with a socket of ours, on ours alone.
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)

@@ -57,7 +57,7 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Taken:
-    """Connection `number` has authenticated, or was dropped for the reason `why`."""
+    """Connection `number` has authenticated, was dropped for the reason `why`, or is held (a store channel)."""
 
     number: int
     why: str = ""
