@@ -7,12 +7,21 @@ import sys
 from flodl_wire.faults import guarded, usage
 
 HELP = """\
-usage: flodl-ncclbuild check FILE [--json]
+usage: flodl-ncclbuild build [--tag TAG] [--archs LIST] [--native] [--dry-run] ...
+       flodl-ncclbuild list [--json]
+       flodl-ncclbuild check FILE [--json]
        flodl-ncclbuild --version
 
-Builds one libnccl for mismatched hosts. In this version:
-  check   load a libnccl and print its version
+Builds one libnccl for mismatched hosts: NCCL refuses to talk across different
+major.minor versions, and wheels leave out the code of older GPUs.
+
+  build   build one from source, in Docker or with the nvcc of this box
+  list    the builds of this project
+  check   load one and print its version and the GPUs it is for
+
+`flodl-ncclbuild COMMAND --help` says more.
 """
+VERBS = ("build", "list", "check")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,11 +35,15 @@ def run(words: list[str]) -> int:
 
         print(f"flodl-ncclbuild {metadata.version('flodl-ncclbuild')}")
         return 0
-    if words[:1] == ["check"]:
-        from flodl_ncclbuild.cli_check import main as verb_main
-
-        return verb_main(words[1:])
     if not words or words[0] in ("-h", "--help"):
         print(HELP, end="", file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
-    raise usage(f"cannot do `flodl-ncclbuild {words[0]}`", "this version has no such command", "it has: check")
+    if words[0] == "build":
+        from flodl_ncclbuild.cli_build import main as verb_main
+    elif words[0] == "list":
+        from flodl_ncclbuild.cli_list import main as verb_main
+    elif words[0] == "check":
+        from flodl_ncclbuild.cli_check import main as verb_main
+    else:
+        raise usage(f"cannot do `flodl-ncclbuild {words[0]}`", "there is no such command", f"one of {', '.join(VERBS)}")
+    return verb_main(words[1:])

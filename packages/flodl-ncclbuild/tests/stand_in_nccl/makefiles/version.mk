@@ -1,0 +1,6 @@
+##### version
+NCCL_MAJOR   := 2
+NCCL_MINOR   := 27
+NCCL_PATCH   := 5
+NCCL_SUFFIX  :=
+PKG_REVISION := 1
