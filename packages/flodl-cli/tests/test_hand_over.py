@@ -105,6 +105,7 @@ def test_exit_codes_are_the_tools_own(box: Box) -> None:
         (["join", "h"], "flodl-agent"),
         (["publish", "x"], "flodl-publish"),
         (["nccl", "check", "x"], "flodl-ncclbuild"),
+        (["nccl", "build", "--dry-run"], "flodl-ncclbuild"),
         (["help", "start"], "flodl-window"),
         (["--gpus", "cpu:2", "train"], "flodl-window"),
     ],

@@ -21,7 +21,7 @@ VERBS = {
     "join": Verb("flodl-agent", ("flodl-agent", "join"), "offer this box to a run that is waiting"),
     "libtorch": Verb("flodl-agent", ("flodl-agent", "libtorch"), "fetch a torch build and choose the active one"),
     "publish": Verb("flodl-publish", ("flodl-publish", "publish"), "put a run where a fleet can pull it"),
-    "nccl": Verb("flodl-ncclbuild", ("flodl-ncclbuild",), "check or build a libnccl"),
+    "nccl": Verb("flodl-ncclbuild", ("flodl-ncclbuild",), "build a libnccl for mismatched hosts; list and check builds"),
 }
 
 BUILTINS = {
