@@ -7,6 +7,7 @@ it raises.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -34,15 +35,19 @@ class LinkEnded(Transient):
 
 
 class FrameSocket:
-    """`fds`: the descriptors received so far and not taken yet, in order. Whoever pops one owns it."""
+    """`fds`: the descriptors received so far and not taken yet, in order. Whoever pops one owns it.
 
-    def __init__(self, sock: socket.socket, max_message: int = frames.LIMITS[frames.MESSAGE]) -> None:
+    `silence_s`: hearing nothing for so long ends the link (for sides that beat); None: it may be silent for ever.
+    """
+
+    def __init__(self, sock: socket.socket, silence_s: float | None = None) -> None:
         self.sock = sock
+        self._silence_s = silence_s
         sock.setblocking(True)
-        wait = struct.pack("ll", int(SEND_WAIT_S), int(SEND_WAIT_S % 1 * 1e6))
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_WAIT_S))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(silence_s or 0.0))
         self.fds: deque[int] = deque()
-        self._decoder = frames.FrameDecoder((frames.MESSAGE,), None, max_message)
+        self._decoder = frames.FrameDecoder((frames.MESSAGE,))
         self._sending = threading.Lock()
 
     def send(self, message: msgspec.Struct, fds: Sequence[int] = ()) -> None:
@@ -62,6 +67,10 @@ class FrameSocket:
                     data = data[1:]
                 self.sock.sendall(data)
         except OSError as err:
+            with contextlib.suppress(
+                OSError
+            ):  # part of the frame may be out: the receiving thread must see an end here
+                self.sock.shutdown(socket.SHUT_RDWR)
             raise LinkEnded(err.strerror or str(err)) from None
 
     def receive(self) -> list[frames.Frame]:
@@ -70,6 +79,8 @@ class FrameSocket:
             data, ancillary, flags, _ = self.sock.recvmsg(
                 _READ, socket.CMSG_SPACE(FDS_AT_ONCE * 4), socket.MSG_CMSG_CLOEXEC
             )
+        except BlockingIOError:
+            raise LinkEnded(f"nothing was heard for {self._silence_s:.0f} s") from None
         except OSError as err:
             raise LinkEnded(err.strerror or str(err)) from None
         for level, kind, payload in ancillary:
@@ -93,3 +104,7 @@ class FrameSocket:
         self.sock.close()
         while self.fds:
             os.close(self.fds.popleft())
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))

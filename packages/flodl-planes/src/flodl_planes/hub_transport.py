@@ -213,7 +213,7 @@ class HubTransport:
                     return
                 time.sleep(0.05)  # out of descriptors for the moment
                 continue
-            link = SharedLink(FrameSocket(sock))
+            link = SharedLink(FrameSocket(sock, deadlines.deadline(deadlines.SILENCE)))
             threading.Thread(target=self._listen_to, args=(link, []), name="relay", daemon=True).start()
 
     def _answer(self, sock: socket.socket, head: bytes, number: int) -> None:

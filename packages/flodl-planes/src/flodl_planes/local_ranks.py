@@ -76,11 +76,8 @@ class LocalRanks:
         """Pass a message on. A rank that is gone, or does not read, misses it; `serve` sees its end."""
         local = self.ranks.get(rank)
         if local and local.here:
-            try:
+            with contextlib.suppress(LinkEnded):
                 local.link.send_body(body)
-            except LinkEnded:
-                with contextlib.suppress(OSError):
-                    local.link.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Nobody is served any more; ranks that are still here see the end."""

@@ -102,7 +102,7 @@ class Relay:
         except OSError as err:
             sock.close()
             raise Transient("no-hub", f"cannot reach the hub at {spec.hub_socket}", err.strerror or str(err)) from None
-        return FrameSocket(sock)
+        return FrameSocket(sock, deadlines.deadline(deadlines.SILENCE))
 
     # from the ranks (the serving thread)
 

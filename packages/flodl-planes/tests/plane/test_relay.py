@@ -130,6 +130,14 @@ def test_a_killed_relay_loses_its_host_and_the_rest_go_on(make_world: Any, proce
     assert orphan.wait(30) != 0  # its relay is gone: it cannot go on, and says so
 
 
+def test_a_stopped_relay_beside_the_hub_is_lost_by_its_silence(make_world: Any, processes: Processes) -> None:
+    world = make_world({"a": [0]})
+    relay = processes.relay(world, "a")
+    assert world.next(RelayJoined).host == "a"
+    relay.send_signal(signal.SIGSTOP)
+    assert world.next(RelayLost) == RelayLost("a", "nothing was heard for 2 s", None)
+
+
 def test_a_relay_process_ends_with_0_after_its_ranks_goodbye_and_with_1_without_its_hub(
     make_world: Any, processes: Processes
 ) -> None:
