@@ -5,6 +5,7 @@ every_collective.py [--exit RANK:CODE]     that rank leaves with CODE while the 
 
 import os
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,13 +18,13 @@ def collectives(rank: int, world: int) -> None:
     total = torch.full((FAR,), float(rank))
     dist.all_reduce(total)
     assert total[0] == total[-1] == world * (world - 1) / 2
-    everyone: list = [None] * world
+    everyone: list[Any] = [None] * world
     dist.all_gather_object(everyone, {"rank": rank, "host": os.uname().nodename})
     assert [said["rank"] for said in everyone] == list(range(world))
     told = [{"from": 0}] if rank == 0 else [None]
     dist.broadcast_object_list(told, src=0)
     assert told == [{"from": 0}]
-    handed: list = [None]
+    handed: list[Any] = [None]
     dist.scatter_object_list(handed, [f"for {r}" for r in range(world)] if rank == 0 else None, src=0)
     assert handed == [f"for {rank}"]
     first = dist.new_group([0, world - 1])
@@ -50,8 +51,9 @@ def main(words: list[str]) -> int:
         dist.all_reduce(torch.ones(FAR))
     collectives(rank, world)
     dist.destroy_process_group()
-    store, rank, world = next(dist.rendezvous("env://"))
-    dist.init_process_group("gloo", store=dist.PrefixStore("again", store), rank=rank, world_size=world)
+    store, rank, world = next(dist.rendezvous("env://"))  # type: ignore[attr-defined]  # public in torch's docs
+    again = dist.PrefixStore("again", store)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=again, rank=rank, world_size=world)
     collectives(rank, world)
     print(f"rank {rank} of {world} did all of it twice", flush=True)
     dist.barrier()

@@ -34,7 +34,7 @@ class Store:
 
     def add(self, key: bytes, amount: int) -> int:
         self.sock.sendall(bytes([ADD]) + word(key) + struct.pack("<q", amount))
-        return struct.unpack("<q", self.read(8))[0]
+        return int.from_bytes(self.read(8), "little")
 
     def wait(self, key: bytes) -> None:
         self.sock.sendall(bytes([WAIT]) + struct.pack("<Q", 1) + word(key))
