@@ -101,7 +101,7 @@ def _plan_cluster_command(
         if devices is not None:
             cluster = cluster_env.with_local_devices(cluster, devices)
         return _plan_launch(run, project, command, cluster, mode)
-    devices = _devices_here(run, devices, command)
+    devices = _devices_here(run, devices, command, fewest=1 if mode == "torch" else 2)
     if devices is not None:
         return _plan_launch(run, project, command, cluster_env.single_host(devices, project.root), mode)
     if mode is not None:
@@ -111,13 +111,16 @@ def _plan_cluster_command(
     return run
 
 
-def _devices_here(run: Run, asked: Devices | None, command: Command) -> Devices | None:
-    """The devices of a single-host cluster on this box; None when it shall be one process (with a note why)."""
+def _devices_here(run: Run, asked: Devices | None, command: Command, fewest: int) -> Devices | None:
+    """The devices of a single-host cluster on this box; None when it shall be one process (with a note why).
+
+    `fewest` make a cluster: 1 in mode torch, whose scripts need torchrun's environment also when they are alone.
+    """
     from flodl_cli import gpus
     from flodl_wire.devices import CpuDevices, GpuDevices, count
 
     if isinstance(asked, CpuDevices) or (asked is not None and asked.indices is not None):
-        if (count(asked) or 0) >= 2:
+        if (count(asked) or 0) >= fewest:
             return asked
         run.env.update(gpus.mask([] if isinstance(asked, CpuDevices) else asked.indices or []))
         return None
@@ -125,12 +128,14 @@ def _devices_here(run: Run, asked: Devices | None, command: Command) -> Devices 
         try:
             found = gpus.visible()
         except Fault as fault:  # nobody asked for GPUs: the command can run without the count
+            if fewest == 1:
+                raise
             run.notes.append(f"{fault}; {command.name!r} runs as one process")
             return None
     else:
         found = gpus.visible()
-    if len(found) >= 2:
-        if asked is None:
+    if len(found) >= fewest:
+        if asked is None and len(found) > 1:
             run.notes.append(
                 f"{len(found)} GPUs are visible: {command.name!r} gets a rank on each (--gpus 0 for one process)"
             )
@@ -139,6 +144,9 @@ def _devices_here(run: Run, asked: Devices | None, command: Command) -> Devices 
         raise Refused(
             "no-device", "cannot use --gpus all", "no GPU is visible on this box", f"{_RANKS_HINT} {command.name}"
         )
+    if fewest == 1:
+        what = f"cannot run {command.name!r} in mode torch"
+        raise Refused("no-device", what, "no GPU is visible on this box", f"{_RANKS_HINT} {command.name}")
     if found:
         run.env.update(gpus.mask(found) if asked is not None else {})
         run.notes.append(f"one GPU is visible: {command.name!r} runs as one process on it")
