@@ -9,6 +9,7 @@ from flodl_probe.finding import Finding, error, warning
 from flodl_probe.question import Question, Role
 from flodl_probe.report import HostReport
 from flodl_wire import exits
+from flodl_wire.messages import encode_message
 
 MARKER = b"flodl-probe-report:"
 CHECK = "reach"
@@ -17,20 +18,23 @@ INSTALL = "python3 -m venv .venv && .venv/bin/pip install flodl-probe"
 
 def encode(report: HostReport) -> bytes:
     """One line that is found again behind any banner, also one without a line end."""
-    return b"\n" + MARKER + msgspec.json.encode(report) + b"\n"
+    return b"\n" + MARKER + encode_message(report) + b"\n"
 
 
 def decode(stdout: bytes) -> tuple[HostReport | None, str, str]:
     """(the report, what else was printed, why there is none)."""
-    head, mark, rest = stdout.rpartition(MARKER)
-    if not mark:
-        return None, stdout.decode("utf-8", "replace").strip(), ""
-    line, _, tail = rest.partition(b"\n")
-    other = (head + tail).decode("utf-8", "replace").strip()
-    try:
-        return msgspec.json.decode(line, type=HostReport), other, ""
-    except (msgspec.MsgspecError, RecursionError) as err:
-        return None, other, str(err)
+    pieces = stdout.split(MARKER)
+    flaw = ""
+    for index in range(len(pieces) - 1, 0, -1):  # ours is the last; a shell could print the marker itself
+        line, _, tail = pieces[index].partition(b"\n")
+        try:
+            report = msgspec.json.decode(line, type=HostReport)
+        except (msgspec.MsgspecError, RecursionError) as err:
+            flaw = flaw or str(err)
+            continue
+        other = b"".join([*pieces[:index], tail, *pieces[index + 1 :]])
+        return report, other.decode("utf-8", "replace").strip(), ""
+    return None, stdout.decode("utf-8", "replace").strip(), flaw
 
 
 def understand(asked: Question, outcome: Outcome, command: str, own_version: str, seconds: float) -> HostReport:

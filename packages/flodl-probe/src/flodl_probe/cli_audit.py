@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
-import os
-import sys
-import time
-from pathlib import Path
 
-from flodl_probe import blocks, plan
-from flodl_probe.checks.across import check_across
-from flodl_probe.checks.all_checks import report_on
-from flodl_probe.fleet import Fleet
-from flodl_probe.reading import gathering
-from flodl_probe.release import version
-from flodl_probe.report import Report, assemble
 from flodl_wire import deadlines, environ, exits
 from flodl_wire.faults import usage
 
@@ -51,6 +39,17 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(argv)
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    import math
+    import sys
+
+    from flodl_probe import blocks, plan  # here, so that --help need not wait for them
+    from flodl_probe.audit import audit
+    from flodl_wire.messages import encode_message
+
     base = DEEP_TIMEOUT if options.deep else TIMEOUT
     timeout = deadlines.deadline(base) if options.timeout is None else options.timeout
     if not (math.isfinite(timeout) and timeout > 0):
@@ -69,9 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     report = audit(blocks.read(options.config, options.cluster), flags, options.here)
     if options.json:
-        import msgspec
-
-        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.write(encode_message(report) + b"\n")
     else:
         from flodl_probe.table import render
 
@@ -80,32 +77,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _asked_for_more() -> bool:
+    import os
+
     return os.environ.get(environ.VERBOSITY, "") in ("verbose", "debug", "trace", "2", "3", "4")
-
-
-def audit(given: blocks.Blocks, flags: plan.Flags, here_alone: bool) -> Report:
-    here = gathering.own_name()
-    if given.cluster is None or (here_alone and not _in_roster(given, flags, here)):
-        planned = plan.alone(flags, given.join)
-        return _alone(planned, flags)
-    folder = Path(given.manifest).parent if given.manifest else None
-    planned = plan.fleet(given.cluster, flags, here, gathering.manifest_hash(folder) if folder else None)
-    if here_alone:
-        planned.targets = [target for target in planned.targets if target.local]
-        return _alone(planned, flags)
-    if not planned.targets:
-        return assemble([], planned.findings, version())
-    hosts = Fleet(planned, here, str(folder) if folder else None, flags.timeout, version()).ask()
-    return assemble(hosts, [*planned.findings, *check_across(hosts)], version())
-
-
-def _in_roster(given: blocks.Blocks, flags: plan.Flags, here: str) -> bool:
-    return any(target.local for target in plan.fleet(given.cluster, flags, here, None).targets)
-
-
-def _alone(planned: plan.Plan, flags: plan.Flags) -> Report:
-    began = time.monotonic()
-    asked = planned.targets[0].question
-    asked.patience = flags.timeout
-    facts = gathering.gather(asked)
-    return assemble([report_on(facts, version(), time.monotonic() - began)], planned.findings, version())

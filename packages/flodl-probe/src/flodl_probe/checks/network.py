@@ -211,4 +211,4 @@ def check_ports(facts: Facts) -> list[Finding]:
         else:
             why, fix = "a run could not open its window", "stop it, or set controller.port"
             found.append(error(PORTS, f"port {use.port} is taken by {use.holder}", why, fix))
-    return found or ([ok(PORTS, f"port {use.port} is free") for use in facts.ports])
+    return found or ([ok(PORTS, f"port {use.port} is free") for use in facts.ports if use.holder is None])

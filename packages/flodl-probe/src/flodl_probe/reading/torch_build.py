@@ -15,7 +15,8 @@ _TAG = re.compile(r"^Tag:\s*(\S+?)-\S+?-(\S+)", re.MULTILINE)
 _GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
 # What torch.cuda.get_arch_list() returns is one constant of libtorch_python.so (torch/csrc/cuda/Module.cpp,
 # CUDA_ARCH_FLAGS): "sm_75 sm_80 … compute_120" or "gfx90a gfx942".
-_FLAGS = re.compile(rb"\0((?:(?:sm|compute)_\d+[af]?|gfx[0-9a-f]+)(?: (?:(?:sm|compute)_\d+[af]?|gfx[0-9a-f]+))*)\0")
+_TOKEN = rb"(?:(?:sm|compute)_\d+[af]?|gfx[0-9a-f]+)"
+_FLAGS = re.compile(rb"\0(?=(" + _TOKEN + rb"(?: " + _TOKEN + rb")*)\0)")
 
 
 def find(project: Path | None) -> TorchBuild | None:
