@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
 import signal
-import socket
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 from agent_fakes import Box, FakeWindow, Running, formed, wait_gone, wait_until
+from agent_sshd import Sshd
 
 from flodl_wire import environ
-from flodl_wire.config import Ssh
 from flodl_wire.join_messages import Hello, RankExited
 from flodl_wire.specs import FanoutEvent, FanoutHost, FanoutSpec
 
@@ -118,66 +113,6 @@ def test_an_ssh_that_hears_nothing_is_killed_when_its_time_is_up(window: FakeWin
     assert running.wait() == 1
     assert event(running, "exited").code == -signal.SIGKILL
     wait_gone("deaf-mark-2")
-
-
-class Sshd:
-    """A real sshd on a high port of loopback, with a key of its own; the box is what it offers as `~/.local`."""
-
-    def __init__(self, root: Path, port: int) -> None:
-        root.mkdir(mode=0o700)
-        self.root = root
-        self.port = port
-        for name in ("host", "user"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", root / name], check=True)
-        (root / "authorized").write_text((root / "user.pub").read_text())
-        known = f"[127.0.0.1]:{port} {(root / 'host.pub').read_text()}"
-        (root / "known").write_text(known)
-        config = f"""
-            ListenAddress 127.0.0.1:{port}
-            HostKey {root / "host"}
-            AuthorizedKeysFile {root / "authorized"}
-            PidFile none
-            StrictModes no
-            UsePAM no
-            PermitRootLogin yes
-            PasswordAuthentication no
-            AcceptEnv MARK
-        """
-        (root / "config").write_text(config)
-        Path("/run/sshd").mkdir(exist_ok=True)
-        self.log = (root / "log").open("wb")
-        self.process = subprocess.Popen(
-            [str(shutil.which("sshd")), "-D", "-e", "-f", root / "config"], stderr=self.log, start_new_session=True
-        )
-
-    def ready(self) -> None:
-        def answers() -> bool | None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return True
-            except ConnectionRefusedError:
-                return None
-
-        wait_until(answers, "sshd")
-
-    def road(self, *options: str, key: str = "user") -> Ssh:
-        fixed = [f"UserKnownHostsFile={self.root / 'known'}", "IdentitiesOnly=yes", "SendEnv=MARK"]
-        return Ssh("127.0.0.1", self.port, getpass.getuser(), str(self.root / key), [*options, *fixed])
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait()
-        self.log.close()
-
-
-@pytest.fixture
-def sshd(tmp_path: Path, free_port: int) -> Iterator[Sshd]:
-    if not shutil.which("sshd") or os.getuid() != 0:
-        pytest.skip("needs openssh-server, and root to start it (apt install openssh-server)")
-    made = Sshd(tmp_path / "sshd", free_port)
-    made.ready()
-    yield made
-    made.close()
 
 
 def over_ssh(box: Box, window: FakeWindow, sshd: Sshd) -> FanoutHost:
