@@ -100,8 +100,8 @@ class House:
     def state_json(self) -> bytes | None:
         return self.state
 
-    def start(self, *, loopback: bool) -> tuple[int, dict[str, object]]:
-        return 409, {"error": "no switch", "loopback": loopback}
+    def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
+        return 409, {"error": "no switch", "loopback": loopback, "proof": authorization}
 
     def is_own_name(self, host: str) -> bool:
         return host in ("localhost", "127.0.0.1")

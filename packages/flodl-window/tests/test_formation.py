@@ -94,12 +94,14 @@ def test_the_environment_of_a_host_is_the_clusters_overlaid_by_its_own() -> None
 
 
 def test_a_walk_in_runs_its_own_program_and_follows_the_roster() -> None:
-    world = Driven(cluster("cpu:1", target_ranks=2))
-    world.hello(hello("stranger"))
+    world = Driven(cluster("cpu:1", target_ranks=2, token="a" * 32), args=["--lr", "0.1"])
+    world.hello(hello("stranger", road="direct"))
     world.hello(hello("node-a"))
     letters = {letter.envelope.worker.host: letter for letter in world.sent(WorldFormed)}
     assert letters["stranger"].command is None and letters["stranger"].envelope.worker.ranks == [1]
-    assert letters["node-a"].envelope.worker.ranks == [0]
+    assert letters["node-a"].envelope.worker.ranks == [0] and letters["node-a"].command is not None
+    assert [accept.args for accept in world.sent(Accept)] == [["--lr", "0.1"]] * 2
+    assert all(letter.args == ["--lr", "0.1"] for letter in letters.values())
 
 
 def test_only_who_had_no_salt_is_given_it() -> None:
@@ -117,7 +119,7 @@ def test_a_refused_hello_costs_nobody_else_anything() -> None:
     world.do(ev.LinkClosed(77))
     world.hello(hello("node-b"))
     assert world.run.phase.value == "forming"
-    assert world.run.window.refused[0]["code"] == "host-already-in"
+    assert world.run.window.refusals.listed()[0]["code"] == "host-already-in"
 
 
 def test_a_newcomer_after_the_formation_is_told_that_the_window_is_closed() -> None:

@@ -6,7 +6,10 @@ import pytest
 from window_worlds import cluster
 
 from flodl_window.knobs import CAPACITY, Knobs, resolve
+from flodl_wire.config import parse_cluster
 from flodl_wire.faults import Refused
+
+TOKEN = "a" * 32
 
 
 def knobs(
@@ -36,13 +39,13 @@ def test_the_cap_is_never_shorter_than_a_long_window() -> None:
 
 
 def test_asking_for_more_than_the_roster_gives_is_asking_for_walk_ins() -> None:
-    assert knobs("cpu:2", target_ranks=4).walk_ins
-    assert knobs("cpu:2", min_rank_start=3).walk_ins
+    assert knobs("cpu:2", target_ranks=4, token=TOKEN).walk_ins
+    assert knobs("cpu:2", min_rank_start=3, token=TOKEN).walk_ins
     assert not knobs("cpu:2", min_rank_start=2).walk_ins
 
 
 def test_a_bare_one_host_config_waits_for_a_walk_in() -> None:
-    made = knobs("cpu:1", target_ranks=2)
+    made = knobs("cpu:1", target_ranks=2, token=TOKEN)
     assert made.walk_ins and made.quorum == 2
 
 
@@ -66,10 +69,20 @@ def test_a_torch_world_may_have_one_rank() -> None:
         (["cpu:2"], {"min_rank_start": 1}, "min_rank_start", "nothing to average with"),
         (["cpu:1"], {}, "min_rank_start", "nothing to average with"),
         (["cpu:2"], {"join_timeout": 0}, "join_timeout", "no length of time"),
-        (["cpu:2"], {"join_timeout": 300, "max_join_timeout": 200}, "max_join_timeout", "shorter than join_timeout"),
+        (
+            ["cpu:2"],
+            {"join_timeout": 300, "max_join_timeout": 200},
+            "max_join_timeout",
+            "controller.join.join_timeout",
+        ),
         (["cpu:2"], {"target_ranks": 1}, "target_ranks", "too few"),
-        (["cpu:4"], {"min_rank_start": 4, "target_ranks": 3}, "target_ranks", "below the quorum"),
-        (["cpu:4"], {"target_ranks": 3}, "target_ranks", "below the quorum"),
+        (
+            ["cpu:4"],
+            {"min_rank_start": 4, "target_ranks": 3},
+            "target_ranks",
+            "controller.join.min_rank_start, 4",
+        ),
+        (["cpu:4"], {"target_ranks": 3}, "target_ranks", "below the 4 ranks that the roster gives"),
         ([], {"discovery": True}, "discovery", "how many ranks"),
         (["cpu:2"], {"token": "A" * 32}, "token", "lowercase"),
         (["cpu:2"], {"token": "ab"}, "token", "32"),
@@ -94,3 +107,25 @@ def test_workers_that_dial_in_from_afar_must_prove_something() -> None:
     with pytest.raises(Refused) as caught:
         knobs("cpu:2", fanout=False)
     assert "token" in caught.value.what and "open_admission" in caught.value.fix
+
+
+@pytest.mark.parametrize("devices", [(), ("cpu:2",)])
+def test_who_waits_for_strangers_must_tell_them_from_others(devices: tuple[str, ...]) -> None:
+    join: dict[str, Any] = {"discovery": True, "min_rank_start": 4}
+    for fanout in (True, False):
+        with pytest.raises(Refused) as caught:
+            knobs(*devices, fanout=fanout, **join)
+        assert "controller.join.token" in caught.value.what and "controller.join.discovery" in caught.value.why
+        assert knobs(*devices, fanout=fanout, open_admission=True, **join).admission == "open"
+        assert knobs(*devices, fanout=fanout, token=TOKEN, **join).admission == "token"
+
+
+def test_a_roster_of_unknown_size_asks_for_nobody_else_until_it_is_known() -> None:
+    made = knobs("all", "all", min_rank_start=3)
+    assert made.admission == "salt" and made.walk_ins
+
+
+def test_tunnels_to_other_boxes_end_the_open_loopback_door() -> None:
+    workers = [{"host": "far", "local_devices": "cpu:2", "path": "/p", "tunnel": True}]
+    of = parse_cluster({"controller": {"host": "10.0.0.1", "path": "/p"}, "workers": workers})
+    assert resolve(of, "cpu_sync", fanout=True, loopback=True).admission == "salt"

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from window_worlds import cluster, hello, offers
 
-from flodl_window.ledger import Cohort, Ledger, classify
+from flodl_window.cohort import Cohort, classify
+from flodl_window.ledger import Ledger
 from flodl_window.roster import read_roster
 from flodl_wire.faults import Refused
 from flodl_wire.join_messages import DeviceOffer, Hello
@@ -21,10 +22,11 @@ def admit(book: Ledger, message: Hello) -> None:
 
 
 def refusal(book: Ledger, message: Hello) -> Refused:
-    before = (dict(book.members), book.joined, book.capacity(), dict(book._seeds))
+    before = (dict(book.members), book.joined, book.capacity(), dict(book.seeds.bound))
     with pytest.raises(Refused) as caught:
         admit(book, message)
-    assert (dict(book.members), book.joined, book.capacity(), dict(book._seeds)) == before, "a refusal left a trace"
+    after = (dict(book.members), book.joined, book.capacity(), dict(book.seeds.bound))
+    assert after == before, "a refusal left a trace"
     assert caught.value.why and caught.value.fix
     return caught.value
 

@@ -78,12 +78,10 @@ def test_the_mode_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> N
     assert settle(CLUSTER, mode="cpu-cadence").mode == "cpu_cadence"
 
 
-@pytest.mark.parametrize("key", ["tunnel", "docker"])
-def test_what_this_version_does_not_do_is_said_by_key(key: str) -> None:
-    worker = {**CLUSTER["workers"][0], key: True if key == "tunnel" else "cuda"}
+def test_what_this_version_does_not_do_is_said_by_key() -> None:
     with pytest.raises(Refused) as caught:
-        settle({**CLUSTER, "workers": [worker]})
-    assert f"cluster.workers[0].{key}" in caught.value.what
+        settle({**CLUSTER, "workers": [{**CLUSTER["workers"][0], "docker": "cuda"}]})
+    assert "cluster.workers[0].docker" in caught.value.what
 
 
 def test_a_bad_time_out_scale_is_refused_before_any_host_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +91,11 @@ def test_a_bad_time_out_scale_is_refused_before_any_host_is_touched(monkeypatch:
 
 
 def test_this_box_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not settle(CLUSTER).all_local
+    assert not settle(CLUSTER).loopback_only
     monkeypatch.setenv(environ.HOST_NAME, "box")
-    assert settle(CLUSTER).all_local
+    assert settle(CLUSTER).loopback_only
     monkeypatch.delenv(environ.HOST_NAME)
-    assert settle({**CLUSTER, "workers": [{**CLUSTER["workers"][0], "host": "localhost"}]}).all_local
+    assert settle({**CLUSTER, "workers": [{**CLUSTER["workers"][0], "host": "localhost"}]}).loopback_only
 
 
 def test_agents_are_told_all_they_need_and_local_ones_dial_loopback(

@@ -6,8 +6,8 @@ from typing import Any
 
 from flodl_window import events as ev
 from flodl_window import knobs
+from flodl_window.cohort import Cohort
 from flodl_window.formation import Charter
-from flodl_window.ledger import Cohort
 from flodl_window.limits import Limits
 from flodl_window.roster import read_roster
 from flodl_window.run import Run

@@ -69,7 +69,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     settings = read.settle(read.read_config(config), mode, command, fanout=fanout)
     run = new_id()
     controller = settings.cluster.controller
-    loopback = settings.all_local or controller.host in ("127.0.0.1", "localhost")
+    loopback = settings.loopback_only or controller.host in ("127.0.0.1", "localhost")
     charter = read.charter(settings, run, port or controller.port, loopback)
     tools = Tools.find(fanout=charter.fanout)
     bound = bind(controller.host, port or controller.port, loopback=loopback)

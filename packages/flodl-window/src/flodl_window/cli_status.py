@@ -11,54 +11,101 @@ from flodl_wire.faults import Broken, Refused, Transient, usage
 TIMEOUT_S = 5.0  # to connect and to read (the reference's)
 MAX_ANSWER = 64 * 1024 * 1024  # bytes of a state; a thousand hosts need half a megabyte
 
-HELP = """usage: flodl-window status [--addr HOST[:PORT]] [--json]
+HELP = """usage: flodl-window status [--addr HOST[:PORT]] [--json] [--watch] [--wait PHASE [--timeout S]]
 
-What a run is doing: its phase and why, who is in with what, ranks and rates, countdowns.
+What a run is doing: its phase and why, who is in with what, who is missing, who was
+refused and how to mend it, ranks and rates, countdowns.
 
 options:
   --addr HOST[:PORT]  the controller (port 1337 unless said); without it the cluster's
                       own controller, then this box
   --json              the state as one JSON document, as the controller serves it
+  --watch             once a second until the run is over; on a terminal in place
+  --wait PHASE        until the run is in that phase or past it: waiting, staging,
+                      forming, training or done; a run that need not be there yet
+  --timeout S         seconds --wait may take (default: no end)
   -h, --help          this text
 
-Exit codes: 0 the state was fetched, 1 nobody answered, 2 usage.
+Exit codes: 0 the state was fetched (--wait: the phase is reached), 1 nobody answered
+(--wait: the run failed, ended, or the time is over), 2 usage.
 """
+
+PHASES = ("waiting", "staging", "forming", "training", "done")
 
 
 def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    addr, as_json = None, False
+    values: dict[str, str] = {}
+    flags: set[str] = set()
     while words:
-        word = words.pop(0)
+        word, equals, value = words.pop(0).partition("=")
         if word in ("-h", "--help"):
             sys.stdout.write(HELP)
             return exits.DONE
-        if word == "--json":
-            as_json = True
-        elif word == "--addr" and words:
-            addr = words.pop(0)
-        elif word.startswith("--addr="):
-            addr = word.partition("=")[2]
+        if word in ("--json", "--watch") and not equals:
+            flags.add(word)
+        elif word in ("--addr", "--wait", "--timeout"):
+            if not equals and not words:
+                raise usage(f"cannot use {word!r}", "its value must follow", "flodl-window status --help says more")
+            values[word] = value if equals else words.pop(0)
         else:
-            why = "an address must follow" if word == "--addr" else "it takes --addr HOST[:PORT] and --json"
-            raise usage(f"cannot use {word!r}", why, "flodl-window status --help says more")
-    where, body = fetch(candidates(addr))
-    if as_json:
+            raise usage(f"cannot use {word!r}", "it is no option of status", "flodl-window status --help says more")
+    seconds = _check(values, flags)
+    where = candidates(values.get("--addr"))
+    if "--wait" in values or "--watch" in flags:
+        from flodl_window import status_watch
+
+        if "--watch" in flags:
+            return status_watch.watch(where)
+        code = status_watch.wait(where, values["--wait"], seconds)
+        if code != exits.DONE or "--json" not in flags:
+            return code
+    at, body = fetch(where)
+    if "--json" in flags:
         sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
         return exits.DONE
+    print(shown(at, body))
+    return exits.DONE
+
+
+def _check(values: dict[str, str], flags: set[str]) -> float | None:
+    """The seconds of --timeout, None for no end. Raises Refused for words that do not go together."""
+    help_line = "flodl-window status --help says more"
+    if "--wait" in values and values["--wait"] not in PHASES:
+        raise usage(
+            f"cannot wait for {values['--wait']!r}", "it is no phase that a run gets to", f"one of {', '.join(PHASES)}"
+        )
+    if "--wait" in values and "--watch" in flags:
+        raise usage("cannot use --wait with --watch", "one waits in silence, the other shows", "leave one out")
+    if "--json" in flags and "--watch" in flags:
+        raise usage("cannot use --json with --watch", "--json prints exactly one document", "leave one out")
+    if "--timeout" not in values:
+        return None
+    if "--wait" not in values:
+        raise usage("cannot use --timeout", "it bounds --wait, which is not there", help_line)
+    try:
+        seconds = float(values["--timeout"])
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise usage(f"cannot use --timeout {values['--timeout']}", "it must be seconds, more than 0", help_line)
+    return seconds
+
+
+def shown(at: str, body: bytes) -> str:
+    """A served state as text. Raises Broken for what is none."""
     import json
 
     from flodl_window.status_text import render
 
     try:
         state = json.loads(body)
-        text = render(state, where) if isinstance(state, dict) else ""
+        text = render(state, at) if isinstance(state, dict) else ""
     except (ValueError, TypeError, AttributeError):
         text = ""
     if not text:
-        raise Broken("bad-state", f"cannot read the state at {where}", "it is not what a flodl controller serves")
-    print(text)
-    return exits.DONE
+        raise Broken("bad-state", f"cannot read the state at {at}", "it is not what a flodl controller serves")
+    return text
 
 
 def candidates(addr: str | None) -> list[address.Address]:
@@ -71,16 +118,16 @@ def candidates(addr: str | None) -> list[address.Address]:
         except Refused as refused:
             refused.exit_code = exits.USAGE
             raise
-    controller = _controller()
-    if controller is None:
+    found = controller()
+    if found is None:
         print(f"flodl-window: no cluster here, asking 127.0.0.1:{address.DEFAULT_PORT}", file=sys.stderr)
         return [address.Address("127.0.0.1", address.DEFAULT_PORT)]
-    port = int(str(controller.get("port", address.DEFAULT_PORT)))
-    found = [address.Address(str(controller["host"]), port), address.Address("127.0.0.1", port)]
-    return found[:1] if found[0] == found[1] else found
+    port = int(str(found.get("port", address.DEFAULT_PORT)))
+    places = [address.Address(str(found["host"]), port), address.Address("127.0.0.1", port)]
+    return places[:1] if places[0] == places[1] else places
 
 
-def _controller() -> dict[str, object] | None:
+def controller() -> dict[str, object] | None:
     """``cluster.controller`` as fdl handed it over; plain json, for speed."""
     for name, inner in ((environ.CONFIG_JSON, True), (environ.FULL_CLUSTER_JSON, False)):
         text = os.environ.get(name)
@@ -105,7 +152,7 @@ def fetch(where: list[address.Address]) -> tuple[str, bytes]:
         try:
             return str(place), _get(place)
         except (OSError, EOFError) as err:
-            misses.append(f"{place}: {_plain(err)}")
+            misses.append(f"{place}: {plain(err)}")
     raise Transient(
         "no-run",
         "no run answers",
@@ -115,11 +162,20 @@ def fetch(where: list[address.Address]) -> tuple[str, bytes]:
 
 
 def _get(place: address.Address) -> bytes:
+    status, body = request(place, "GET /state.json")
+    if status != 200:
+        raise EOFError(f"it answered {status}: {body[:200].decode('utf-8', 'replace').strip()}")
+    return body
+
+
+def request(place: address.Address, line: str, *headers: str) -> tuple[int, bytes]:
+    """One HTTP request of a method and path; status and body. Raises OSError, or EOFError with what came instead."""
     import socket
 
     with socket.create_connection((place.host, place.port), TIMEOUT_S) as sock:
         sock.settimeout(TIMEOUT_S)
-        sock.sendall(f"GET /state.json HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n".encode())
+        head_lines = [f"{line} HTTP/1.1", f"Host: {place}", *headers, "Connection: close", "", ""]
+        sock.sendall("\r\n".join(head_lines).encode())
         answer = b""
         while len(answer) < MAX_ANSWER:
             piece = sock.recv(1 << 18)
@@ -128,13 +184,11 @@ def _get(place: address.Address) -> bytes:
             answer += piece
     head, gap, body = answer.partition(b"\r\n\r\n")
     status = head.split(b" ", 2)[1:2]
-    if not gap or not head.startswith(b"HTTP/1.") or not status:
+    if not gap or not head.startswith(b"HTTP/1.") or not status or not status[0].isdigit():
         raise EOFError("it does not speak HTTP: another program listens there")
-    if status[0] != b"200":
-        raise EOFError(f"it answered {status[0].decode('latin-1')}: {body[:200].decode('utf-8', 'replace').strip()}")
     if len(body) < _length(head):
         raise EOFError("the answer broke off")
-    return body
+    return int(status[0]), body
 
 
 def _length(head: bytes) -> int:
@@ -146,7 +200,7 @@ def _length(head: bytes) -> int:
     return 0
 
 
-def _plain(err: Exception) -> str:
+def plain(err: Exception) -> str:
     """The three ways of not answering, in words."""
     if isinstance(err, ConnectionRefusedError):
         return "connection refused"

@@ -18,7 +18,7 @@ from typing import Protocol
 from flodl_window.http_door import HttpConnection, Pages, is_request_start
 from flodl_window.join_link import JoinLink, LinkOwner
 from flodl_wire import preface
-from flodl_wire.faults import Refused
+from flodl_wire.faults import Fault, Refused
 
 # A reader of state.json behind a crowd of a thousand waits for their accepts (cheap), not for their handshakes.
 ACCEPTS_PER_TURN = 64
@@ -27,6 +27,7 @@ LISTEN_BACKLOG = 4096  # a crowd waits in the kernel; the system's own limit may
 STRANGERS = 1024  # connections that have proved nothing yet
 STRANGER_BYTES = 64 * 1024
 COMPLAINTS_EVERY = 5.0  # seconds between two lines about strangers
+_WORTH_LISTING = ("wrong-key", "no-key", "other-version")
 
 
 class HandOver(Protocol):
@@ -57,7 +58,9 @@ class Door:
         salt_for: Callable[[bool], bytes | None],
         limits: DoorLimits,
         complain: Callable[[str], None],
+        refused: Callable[[str, Fault], None] = lambda address, fault: None,
     ) -> None:
+        self._refused = refused
         self.owner, self.pages, self.hub, self.salt_for, self.limits = owner, pages, hub, salt_for, limits
         self._socks = socks
         self._complain = complain
@@ -111,8 +114,12 @@ class Door:
     def leave(self, stranger: Stranger) -> None:
         self._strangers.pop(stranger, None)
 
-    def turned_away(self, address: str, why: str) -> None:
-        """A line about a stranger, at most one in `COMPLAINTS_EVERY` seconds."""
+    def turned_away(self, address: str, why: str, fault: Fault | None = None) -> None:
+        """A line about a stranger, at most one in `COMPLAINTS_EVERY` seconds; one that spoke the protocol and may be a
+        worker with a wrong token is worth remembering too.
+        """
+        if fault is not None and fault.code in _WORTH_LISTING:
+            self._refused(address, fault)
         now = asyncio.get_running_loop().time()
         if now < self._muted_until:
             self._muted += 1
@@ -218,10 +225,10 @@ class Stranger(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def _link_turned_away(self, why: str) -> None:
+    def _link_turned_away(self, why: str, fault: Fault | None) -> None:
         self._settled()
         if why and not self._gone:
-            self._door.turned_away(self.address, why)
+            self._door.turned_away(self.address, why, fault)
 
     def _turn_away(self, why: str) -> None:
         self._settled()

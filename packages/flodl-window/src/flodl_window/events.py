@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flodl_wire.faults import Fault
 from flodl_wire.hub_messages import FromHub, Progress, ToHub
 from flodl_wire.join_messages import Hello, JoinDown, JoinUp
 from flodl_wire.specs import FanoutEvent
@@ -61,9 +62,17 @@ class HubEnded:
 
 @dataclass(frozen=True)
 class StartAsked:
-    """POST /start. `trusted`: it came over loopback or proved the token."""
+    """POST /start. `trusted`: it came from this box or proved the token."""
 
     trusted: bool
+
+
+@dataclass(frozen=True)
+class StrangerRefused:
+    """Somebody who speaks the protocol was turned away before any hello: wrong key, another version."""
+
+    address: str
+    fault: Fault
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ Event = (
     | HubReported
     | HubEnded
     | StartAsked
+    | StrangerRefused
     | Interrupted
     | Ticked
 )

@@ -27,8 +27,8 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
     env[environ.HOST_NAME] = host.host
     agent = AgentSpec(
         host=host.host,
-        controller_host="127.0.0.1" if host.local else charter.controller_host,
-        controller_port=charter.controller_port,
+        controller_host="127.0.0.1" if host.local or worker.tunnel else charter.controller_host,
+        controller_port=charter.controller_port,  # through a tunnel: the fan-out puts the port it was given there
         salt_hex=charter.salt_hex,
         local_devices=host.devices,
         data_path=worker.data_path,
@@ -37,7 +37,7 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
         manifest_hash=charter.cohort.manifest_hash or None,
         roster_host=True,
     )
-    return FanoutHost(agent, host.local, worker.ssh, env)
+    return FanoutHost(agent, host.local, worker.ssh, env, charter.controller_port if worker.tunnel else None)
 
 
 def start(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flodl_window.events import Effect, FanoutEnded, Say
 from flodl_window.verdict import Incident, Surety
 from flodl_window.words import ending_of
-from flodl_wire.faults import Refused
+from flodl_wire.faults import Fault
 from flodl_wire.specs import FanoutEvent
 
 
@@ -31,7 +31,7 @@ class FanoutWatch:
             return [Say(f"[{event.host}] {event.text}")]
         return []
 
-    def gone_early(self, event: FanoutEvent, refused: Refused | None, now: float) -> Incident:
+    def gone_early(self, event: FanoutEvent, refused: Fault | None, now: float) -> Incident:
         """An agent we started has ended before there was a world, be it with 0: nobody will come in its place.
 
         `refused`: why the door turned that host away, when it did.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flodl_window import modes
+from flodl_window.cohort import Cohort
 from flodl_window.knobs import Knobs
-from flodl_window.ledger import Cohort, Entry, Ledger
+from flodl_window.ledger import Entry, Ledger
 from flodl_window.roster import RosterHost
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 from flodl_wire.join_messages import DeviceOffer, WorldFormed
@@ -94,6 +95,8 @@ def _letter(
             mode=charter.mode,
             hub_socket=charter.hub_socket if named is not None and named.local and charter.fanout else "",
         )
-    if named is None:  # a walk-in runs its own bin; only the arguments are the run's
-        return WorldFormed(envelope, relay, None, charter.cohort.args or [])
-    return WorldFormed(envelope, relay, Command(charter.argv, {**charter.env, **named.worker.env}, charter.cwd))
+    args = charter.cohort.args or []
+    if named is None or entry.hello.road:  # a walk-in runs its own bin; only the arguments are the run's
+        return WorldFormed(envelope, relay, None, args)
+    command = Command(charter.argv, {**charter.env, **named.worker.env}, charter.cwd)
+    return WorldFormed(envelope, relay, command, args)

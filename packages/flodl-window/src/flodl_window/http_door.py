@@ -35,7 +35,7 @@ class Pages(Protocol):
     """What there is to serve."""
 
     def state_json(self) -> bytes | None: ...
-    def start(self, *, loopback: bool) -> tuple[int, dict[str, object]]: ...
+    def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]: ...
     def is_own_name(self, host: str) -> bool: ...
 
 
@@ -129,7 +129,9 @@ class HttpConnection(asyncio.Protocol):
         elif not self._pages.is_own_name(_host_of(headers.get("host", ""))):
             self._answer(403, {"error": "the Host header names another box"})
         else:
-            status, body = self._pages.start(loopback=is_loopback(self._address))
+            status, body = self._pages.start(
+                loopback=is_loopback(self._address), authorization=headers.get("authorization", "")
+            )
             self._answer(status, body)
 
     def _answer(

@@ -18,6 +18,8 @@ from flodl_wire.faults import Broken, Fault
 from flodl_wire.join_messages import Hello, JoinUp
 from flodl_wire.messages import decode_message, encode_message
 
+MAX_UNREAD = 32 * 1024 * 1024  # bytes queued for one link; a rehearsal may ask for a few MiB at once
+
 
 class LinkOwner(Protocol):
     """Whoever serves join links: the launcher."""
@@ -31,7 +33,7 @@ class JoinLink(asyncio.Protocol):
     """`number` names the link everywhere else; `address` is numeric, as the door saw it.
 
     `known` is called when it has proved the key and said hello, `turned_away` when it is gone without that, with the
-    reason.
+    reason and, where it spoke the protocol, the fault.
     """
 
     def __init__(
@@ -41,13 +43,14 @@ class JoinLink(asyncio.Protocol):
         salt_for: Callable[[bool], bytes | None],
         owner: LinkOwner,
         known: Callable[[], None],
-        turned_away: Callable[[str], None],
+        turned_away: Callable[[str, Fault | None], None],
     ) -> None:
         self.number = number
         self.address = address
         self.host = ""
         self.closed = False
         self._why = ""
+        self._fault: Fault | None = None
         self.keyed = False
         self._salt_for = salt_for
         self._channel = Responder(self._salt, kinds=(preface.JOIN,))
@@ -80,6 +83,7 @@ class JoinLink(asyncio.Protocol):
             arrived = self._channel.receive_data(data)
         except Fault as fault:
             self._write()  # it may be the refusal
+            self._fault = fault
             self.drop(str(fault))
             return
         self._write()
@@ -120,13 +124,17 @@ class JoinLink(asyncio.Protocol):
         if self.admitted:
             self._owner.link_closed(self, why)
         else:
-            self._turned_away(why)
+            self._turned_away(why, self._fault)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Queue and write one message; nothing happens on a closed link."""
-        if not self.closed:
-            self._channel.send(frames.MESSAGE, encode_message(message))
-            self._write()
+        """Queue and write one message; nothing happens on a closed link. A link that does not read is dropped."""
+        if self.closed:
+            return
+        self._channel.send(frames.MESSAGE, encode_message(message))
+        self._write()
+        if self._transport is not None and self._transport.get_write_buffer_size() > MAX_UNREAD:
+            self._why = self._why or "it does not read what it is sent"
+            self.shut(lost=True)
 
     def drop(self, why: str) -> None:
         """Take nothing more from it and close once everything is written; `why` is what the owner is told."""

@@ -65,12 +65,13 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
     elif cap < join.join_timeout:
         raise _refuse(
             "max_join_timeout",
-            f"{cap:g} s is shorter than join_timeout, {join.join_timeout:g} s",
+            f"{cap:g} s is shorter than controller.join.join_timeout, {join.join_timeout:g} s",
             "make the cap the longer one",
         )
 
     if join.min_rank_start is None and join.discovery:
-        raise _refuse("discovery", "nobody knows how many ranks to wait for", "say so with min_rank_start")
+        why = "nobody knows how many ranks to wait for"
+        raise _refuse("discovery", why, "say so with controller.join.min_rank_start")
     if (
         join.min_rank_start is None
         and join.target_ranks is None
@@ -94,16 +95,19 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
     if isinstance(target, int) and target < least:
         raise _refuse(
             "target_ranks",
-            f"{target} is below the quorum of {least}",
-            "make it at least min_rank_start, or leave it out",
+            f"{target} is below controller.join.min_rank_start, {least}"
+            if join.min_rank_start
+            else f"{target} is below the {least} ranks that the roster gives, and all of them are waited for",
+            f"make it {least} or more, leave it out, or set controller.join.min_rank_start to {target} or less",
         )
-    # Asking for more ranks than the roster gives is asking for walk-ins (seed 000: "pair it with target_ranks above
-    # the capacity").
-    asks_for_more = any(n is not None and (asked or n > known) for n in (join.min_rank_start, join.target_ranks))
-    walk_ins = join.discovery or asks_for_more
+    surely = asks_for_walk_ins(cluster)
+    # With an "all" host nobody knows yet whether these are more than the roster gives.
+    walk_ins = surely or bool(asked and (join.min_rank_start or join.target_ranks))
     if join.tunnel_only and not join.discovery:
         raise _refuse(
-            "tunnel_only", "it is about walk-ins, and discovery is off", "set discovery: true, or delete tunnel_only"
+            "tunnel_only",
+            "it is about walk-ins, and controller.join.discovery is off",
+            "set discovery: true, or delete tunnel_only",
         )
     if join.tunnel_only and modes.is_nccl(mode):
         raise _refuse(
@@ -117,7 +121,7 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
         join_s=float(join.join_timeout),
         cap_s=float(cap),
         start=join.start,
-        admission=_admission(join, loopback=loopback, fanout=fanout, walk_ins=walk_ins),
+        admission=_admission(cluster, join, loopback=loopback, fanout=fanout, walk_ins=walk_ins, surely=surely),
         walk_ins=walk_ins,
         loopback_only=join.tunnel_only,
     )
@@ -139,28 +143,44 @@ def _check_alone(join: JoinWindow) -> None:
     if join.token is not None and not TOKEN.match(join.token):
         raise _refuse("token", "it is not 32 lowercase hex digits", "make one with: openssl rand -hex 16")
     if join.token is not None and join.open_admission:
-        raise _refuse("token", "open_admission: true lets everybody in without it", "delete one of the two")
+        why = "controller.join.open_admission: true lets everybody in without it"
+        raise _refuse("token", why, "delete one of the two")
     if join.start == "manual" and join.target_ranks is not None:
         raise _refuse(
             "target_ranks",
-            "start: manual waits for the operator, so a target would never close the window",
+            "controller.join.start: manual waits for the operator, so a target would never close the window",
             "delete one of the two, or use start: hybrid",
         )
 
 
-def _admission(join: JoinWindow, *, loopback: bool, fanout: bool, walk_ins: bool) -> Admission:
+def asks_for_walk_ins(cluster: Cluster) -> bool:
+    """True when hosts that no roster names are surely wanted: by discovery, or because more ranks are asked for than
+    the roster gives (seed 000: "pair it with target_ranks above the configured capacity").
+    """
+    join = cluster.controller.join or JoinWindow()
+    known, asked = capacity(cluster)
+    more = any(n is not None and n > known for n in (join.min_rank_start, join.target_ranks))
+    return join.discovery or (more and not asked)
+
+
+def _admission(
+    cluster: Cluster, join: JoinWindow, *, loopback: bool, fanout: bool, walk_ins: bool, surely: bool
+) -> Admission:
     """Who must prove what. A loopback port without a token is open by construction to those who dial in by
-    themselves: reaching it is the credential. A fan-out's own agents hold the salt, so when nobody else may come
-    nobody else is let in.
+    themselves: reaching it is the credential. Tunnels that we open on other boxes end that: whoever uses those boxes
+    reaches it too. A fan-out's own agents hold the salt, so when nobody else may come nobody else is let in.
     """
     if join.token is not None:
         return "token"
-    if join.open_admission or (loopback and (walk_ins or not fanout)):
+    tunneled = any(worker.tunnel for worker in cluster.workers)
+    if join.open_admission or (loopback and not tunneled and (walk_ins or not fanout)):
         return "open"
-    if not fanout:
+    if surely or not fanout:
+        key = "discovery" if join.discovery else "target_ranks" if join.target_ranks else "min_rank_start"
+        who = f"controller.join.{key} waits for workers that dial in" if surely else "workers dial in"
         raise _refuse(
             "token",
-            "workers dial in by themselves and nothing tells them from strangers",
+            f"{who} by themselves, and nothing tells them from strangers",
             "set token (make one with: openssl rand -hex 16) and give it to the workers, or open_admission: true "
             "on a network you trust",
         )

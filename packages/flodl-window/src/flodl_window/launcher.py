@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from flodl_window import events as ev
-from flodl_window import fanout_child, hub_child
+from flodl_window import fanout_child, hub_child, start_proof
 from flodl_window.child import Child
 from flodl_window.door import Door, DoorLimits
 from flodl_window.formation import Charter
@@ -120,6 +120,7 @@ class Launcher:
             salt_for=lambda keyed: salt if keyed or not openly else None,
             limits=DoorLimits(deadlines.deadline(deadlines.PREFACE), deadlines.deadline(deadlines.HTTP_REQUEST)),
             complain=self._say,
+            refused=lambda address, fault: self._handle(ev.StrangerRefused(address, fault)),
         )
         await self.door.open()
         self._announce()
@@ -278,8 +279,12 @@ class Launcher:
     def state_json(self) -> bytes | None:
         return msgspec.json.encode(snapshot(self.machine, self._loop.time())) + b"\n"
 
-    def start(self, *, loopback: bool) -> tuple[int, dict[str, object]]:
-        self._handle(ev.StartAsked(trusted=loopback))
+    def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
+        charter = self.charter
+        # Behind tunnels that we open on other boxes, loopback says nothing about where somebody sits.
+        near = loopback and not any(host.worker.tunnel for host in charter.roster)
+        proven = start_proof.holds(authorization, charter.salt_hex, charter.instance)
+        self._handle(ev.StartAsked(trusted=near or proven))
         return self._start_answer
 
     def is_own_name(self, host: str) -> bool:

@@ -1,28 +1,21 @@
 """The ledger: who is in, with what, and every reason to stay out.
 
 Admission is one transaction: a hello is checked against everything first and only then written down, so a refusal
-leaves no trace that could refuse somebody else (the reference kept the run id of a host it had turned away). What
-binds a cohort (vendor, run, NCCL, model, data) is taken from the first member that has it.
+leaves no trace that could refuse somebody else (the reference kept the run id of a host it had turned away).
 
 Ranks follow the roster's order, walk-ins behind it in the order they came; they are only final when the world forms.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from flodl_window.cohort import Cohort, Refuse, Seeds
 from flodl_window.roster import RosterHost
 from flodl_wire import hosts
 from flodl_wire.devices import MAX_DEVICES
 from flodl_wire.faults import Refused
 from flodl_wire.join_messages import DeviceOffer, Hello
-
-Refuse = Callable[[str, str, str], Refused]  # code, why, fix
-
-_NVIDIA = re.compile(r"(^|[/_-])(cu\d|cuda|sm_?\d)", re.IGNORECASE)
-_AMD = re.compile(r"(^|[/_-])(rocm|hip|gfx\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +26,7 @@ class Entry:
     link: int
     agent: str
     address: str
-    road: str  # local | ssh | direct
+    road: str  # local | ssh | tunnel: started from here; direct | ssh: a walk-in
     devices: list[DeviceOffer]
     libtorch: str
     joined_s: float
@@ -49,19 +42,6 @@ class Entry:
         return ", ".join(f"{number} × {label}" for label, number in labels.items())
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """What this run is, as far as the controller itself knows; None or "" gates nothing."""
-
-    nccl: bool = False
-    mode: str = "cpu_cadence"
-    manifest_hash: str = ""
-    run_id: str = ""
-    model_sig: str = ""
-    dataset_sig: str = ""
-    args: list[str] | None = None  # a walk-in's own arguments must equal these
-
-
 @dataclass
 class Ledger:
     """Members by host name, in admission order."""
@@ -69,9 +49,10 @@ class Ledger:
     roster: list[RosterHost]
     cohort: Cohort = field(default_factory=Cohort)
     walk_ins: bool = False
+    fanout: bool = True  # the roster's agents are started from here
     members: dict[str, Entry] = field(default_factory=dict)
     _named: dict[str, RosterHost] = field(init=False)
-    _seeds: dict[str, tuple[str, str]] = field(init=False, default_factory=dict)  # what → (value, who brought it)
+    seeds: Seeds = field(init=False)
     # Sums kept up to date, so that the thousandth hello costs what the first did.
     _out: dict[str, None] = field(init=False)
     _first: dict[str, int] = field(init=False)  # first rank of each roster host, when every size is known
@@ -90,6 +71,7 @@ class Ledger:
                 first += host.count or 0
         self._capacity = sum(host.count or 1 for host in self.roster)
         self._unknown = sum(host.count is None for host in self.roster)
+        self.seeds = Seeds(self.cohort)
         self._reseed()
 
     @property
@@ -113,20 +95,64 @@ class Ledger:
         """
         return self._capacity, self._unknown == 0
 
-    def admit(self, hello: Hello, link: int, address: str, joined_s: float) -> Entry:
-        """Write `hello` down, or raise Refused with the sentence for its sender; a refusal changes nothing."""
-        bound = self._check(hello)
-        named = self._named.get(hello.host)
-        road = "direct" if named is None else "local" if named.local else "ssh"
+    def admit(self, hello: Hello, link: int, address: str, joined_s: float, *, replace: bool = False) -> Entry:
+        """Write `hello` down, or raise Refused with the sentence for its sender; a refusal changes nothing.
+
+        `replace`: an entry of the same name is dead and makes room, if the newcomer may come in.
+        """
+        before = dict(self.members)
+        if replace:
+            self.strike(hello.host)
+        try:
+            self._check(hello)
+        except Refused:
+            if replace and hello.host in before:
+                self._write(before[hello.host])
+                self.members = before
+                self._reseed()
+            raise
         entry = Entry(
-            hello.host, link, hello.agent, address, road, list(hello.devices), hello.libtorch, joined_s, hello
+            hello.host,
+            link,
+            hello.agent,
+            address,
+            self._road(hello),
+            list(hello.devices),
+            hello.libtorch,
+            joined_s,
+            hello,
         )
-        self.members[hello.host] = entry
-        self._ranks += len(entry.devices)
-        self._count(named, len(entry.devices), 1)
-        for what, value in bound.items():
-            self._seeds.setdefault(what, (value, hello.host))
+        self._write(entry)
+        self.seeds.take(hello)
         return entry
+
+    def rehearse(self, hello: Hello) -> list[int]:
+        """The ranks `hello` would get now. Raises Refused like `admit`; changes nothing."""
+        self._check(hello)
+        first = self._first.get(hello.host)
+        if first is None:
+            ahead = [host.host for host in self.roster]
+            if hello.host in self._named:
+                ahead = ahead[: ahead.index(hello.host)]
+                first = sum(len(self.members[host].devices) for host in ahead if host in self.members)
+            else:
+                first = self._ranks
+        return list(range(first, first + len(hello.devices)))
+
+    def seed(self, what: str) -> tuple[str, str]:
+        """What binds the cohort ("model", "dataset", …) and who brought it; ("", "") when nothing does."""
+        return self.seeds.bound.get(what, ("", ""))
+
+    def _road(self, hello: Hello) -> str:
+        named = self._named.get(hello.host)
+        if named is None or hello.road:
+            return hello.road if hello.road in ("direct", "ssh") else "direct"
+        return "local" if named.local else "tunnel" if named.worker.tunnel and self.fanout else "ssh"
+
+    def _write(self, entry: Entry) -> None:
+        self.members[entry.host] = entry
+        self._ranks += len(entry.devices)
+        self._count(self._named.get(entry.host), len(entry.devices), 1)
 
     def strike(self, host: str) -> None:
         """Take a member out again (it left before the world formed); what it alone had seeded goes with it."""
@@ -134,7 +160,7 @@ class Ledger:
         if entry is not None:
             self._ranks -= len(entry.devices)
             self._count(self._named.get(host), len(entry.devices), -1)
-            if any(owner == host for _, owner in self._seeds.values()):
+            if any(owner == host for _, owner in self.seeds.bound.values()):
                 self._reseed()
 
     def in_rank_order(self) -> list[Entry]:
@@ -168,6 +194,9 @@ class Ledger:
     def named(self, host: str) -> RosterHost | None:
         return self._named.get(host)
 
+    def _reseed(self) -> None:
+        self.seeds.derive(entry.hello for entry in self.members.values())
+
     def _count(self, named: RosterHost | None, devices: int, sign: int) -> None:
         """A roster host has come (+1) or gone (-1) with so many devices."""
         if named is None:
@@ -182,8 +211,8 @@ class Ledger:
 
     # the checks, in the reference's order
 
-    def _check(self, hello: Hello) -> dict[str, str]:
-        """Raise Refused at the first thing that is wrong; return what this hello would bind the cohort to."""
+    def _check(self, hello: Hello) -> None:
+        """Raise Refused at the first thing that is wrong."""
         host = hello.host
         flaw = hosts.flaw(host)
         if flaw:
@@ -209,12 +238,7 @@ class Ledger:
                 )
             seen.add((device.kind, device.index))
         if host in self.members:
-            there = self.members[host].address
-            raise refuse(
-                "host-already-in",
-                f"a host of that name is in already, from {there}",
-                "wait until its link has ended, or give this box another name with FLODL_HOST_NAME",
-            )
+            raise self._already_in(hello, refuse)
         named = self._named.get(host)
         if named is None and not self.walk_ins:
             names = ", ".join(self._named) or "nobody"
@@ -222,6 +246,12 @@ class Ledger:
                 "unknown-host",
                 f"the roster names {names}",
                 "add it to cluster.workers, or set controller.join.discovery: true",
+            )
+        if named is not None and hello.road and self.fanout:
+            raise refuse(
+                "roster-host",
+                "the roster names a host like that, and its agent is started from the controller",
+                "join under another name with --host, or delete it from cluster.workers",
             )
         if named is not None:
             self._check_roster(hello, named, refuse)
@@ -237,7 +267,22 @@ class Ledger:
                 f"its arguments are {hello.argv}, the run's are {self.cohort.args}",
                 "give it the run's, or none at all",
             )
-        return self._check_cohort(hello, refuse)
+        self.seeds.check(hello, refuse, lambda name: self.members[name].libtorch if name in self.members else "")
+
+    def _already_in(self, hello: Hello, refuse: Refuse) -> Refused:
+        """Two boxes of one name, or a box that comes twice: not the same thing to mend."""
+        there = self.members[hello.host]
+        if hello.boot_id and hello.boot_id == there.hello.boot_id:
+            return refuse(
+                "host-already-in",
+                f"this very box is in already, from {there.address}, and that agent is alive",
+                "end that one first, or offer other devices under another name with --host",
+            )
+        return refuse(
+            "host-already-in",
+            f"another box of that name is in already, from {there.address}",
+            "give this box another name with --host (FLODL_HOST_NAME does the same)",
+        )
 
     def _check_roster(self, hello: Hello, named: RosterHost, refuse: Refuse) -> None:
         ours, theirs = self.cohort.manifest_hash, hello.manifest_hash
@@ -254,101 +299,3 @@ class Ledger:
                 f"it offers {len(hello.devices)} devices, the roster says {named.count}",
                 "make local_devices say what the box has",
             )
-
-    def _check_cohort(self, hello: Hello, refuse: Refuse) -> dict[str, str]:
-        bound: dict[str, str] = {}
-        sig = _given(hello.dataset_sig)
-        if sig:
-            bound["dataset"] = sig
-            if other := self._differs("dataset", sig):
-                raise refuse(
-                    "dataset-differs",
-                    f"its data are not those of {other[1]} ({sig[:8]} against {other[0][:8]})",
-                    "give every host the same data",
-                )
-        if self.cohort.nccl:
-            self._check_vendor(hello, bound, refuse)
-        if hello.run_id:
-            bound["run"] = hello.run_id
-            if other := self._differs("run", hello.run_id):
-                raise refuse(
-                    "run-differs",
-                    f"it holds run {hello.run_id[:8]}, {other[1]} holds {other[0][:8]}",
-                    "the stale side takes the new run when it dials again",
-                )
-        if self.cohort.nccl and hello.nccl_version:
-            version = ".".join(map(str, hello.nccl_version[:2]))
-            bound["nccl"] = version
-            if other := self._differs("nccl", version):
-                raise refuse(
-                    "nccl-differs",
-                    f"it has NCCL {version}, {other[1]} has {other[0]}; NCCL does not talk across major.minor",
-                    "build one for both with fdl nccl build",
-                )
-        sig = _given(hello.model_sig)
-        if sig:
-            bound["model"] = sig
-            if other := self._differs("model", sig):
-                raise refuse(
-                    "model-differs",
-                    f"its model is not that of {other[1]} ({sig[:8]} against {other[0][:8]})",
-                    "it runs a stale tree or another program: bring it to the same version",
-                )
-        return bound
-
-    def _check_vendor(self, hello: Hello, bound: dict[str, str], refuse: Refuse) -> None:
-        vendor = classify(hello)
-        if not vendor:
-            return
-        bound["vendor"] = vendor
-        if other := self._differs("vendor", vendor):
-            theirs = self.members[other[1]].libtorch or other[0]
-            raise refuse(
-                "vendors-mixed",
-                f"it runs {hello.libtorch or vendor}, the cohort runs {theirs}; NCCL cannot mix vendors",
-                "use one vendor, or a mode that can mix: cpu_sync, cpu_cadence",
-            )
-
-    def _differs(self, what: str, value: str) -> tuple[str, str] | None:
-        seed = self._seeds.get(what)
-        return seed if seed is not None and seed[0] != value else None
-
-    def _reseed(self) -> None:
-        """Derive the seeds from the controller's own knowledge and the members that are in."""
-        own = {
-            "run": self.cohort.run_id,
-            "model": _given(self.cohort.model_sig),
-            "dataset": _given(self.cohort.dataset_sig),
-        }
-        self._seeds = {what: (value, "the controller") for what, value in own.items() if value}
-        for entry in self.members.values():
-            hello = entry.hello
-            brought = {
-                "dataset": _given(hello.dataset_sig),
-                "vendor": classify(hello) if self.cohort.nccl else "",
-                "run": hello.run_id,
-                "nccl": ".".join(map(str, hello.nccl_version[:2])) if self.cohort.nccl and hello.nccl_version else "",
-                "model": _given(hello.model_sig),
-            }
-            for what, value in brought.items():
-                if value:
-                    self._seeds.setdefault(what, (value, entry.host))
-
-
-def classify(hello: Hello) -> str:
-    """The vendor of a host's GPUs: "nvidia", "amd", or "" where nothing says (a cpu label is no vendor)."""
-    kinds = {device.kind for device in hello.devices}
-    if "cuda" in kinds and not _AMD.search(hello.libtorch):
-        return "nvidia"
-    if "rocm" in kinds:
-        return "amd"
-    if _AMD.search(hello.libtorch):
-        return "amd"
-    if _NVIDIA.search(hello.libtorch):
-        return "nvidia"
-    return ""
-
-
-def _given(sig: str) -> str:
-    """A signature, or "" when it is blank or the zeros that mean "not supplied"."""
-    return sig if sig.strip("0") else ""

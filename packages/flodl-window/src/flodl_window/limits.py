@@ -23,6 +23,8 @@ class Limits:
     grace: float = verdict.GRACE
     fanout_end: float = deadlines.KILL_GRACE + 2
     give_up: float = deadlines.KILL_GRACE + 4
+    schema: float = 3.0  # an answer to AskSchema
+    quiet: float = 2.5 * deadlines.BEAT  # after it a link may be a dead one
     last_word: float = 5.0  # from the last host's goodbye to the coordinator's report
 
 
@@ -38,5 +40,7 @@ def scaled() -> Limits:
         grace=deadlines.beat(verdict.GRACE),
         fanout_end=kill + min(2.0, wait(2.0)),
         give_up=kill + min(4.0, wait(4.0)),
+        schema=wait(3.0),
+        quiet=deadlines.beat(2.5 * deadlines.BEAT),
         last_word=wait(5.0),
     )

@@ -10,6 +10,7 @@ VERBS = {
     "launch": "start the roster's agents and run a command on every rank",
     "serve": "the same without starting agents: they dial in by themselves",
     "status": "what a run is doing",
+    "start": "fire the start switch of a run that is held",
 }
 
 HELP = (
@@ -41,6 +42,10 @@ def dispatch(words: list[str]) -> int:
         from flodl_window.cli_status import main as status
 
         return status(rest)
+    if verb == "start":
+        from flodl_window.cli_start import main as start
+
+        return start(rest)
     if verb == "launch":
         from flodl_window.cli_launch import main as launch
 

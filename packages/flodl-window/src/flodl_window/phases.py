@@ -55,6 +55,7 @@ class Step(str, Enum):
     QUORUM_LOST = "quorum lost"  # a member left the hold
     FORMED = "formed"  # target, expiry with quorum, or the operator
     CAP_REACHED = "cap reached"  # the hard cap, without a world
+    BESIEGED = "besieged"  # too many different hellos had to be refused
     BEGAN = "began"  # the coordinator hands out the first batches
     ENDED = "ended"  # every host's link has closed and nothing is owed
     LOST = "lost"  # something broke that the run cannot go on without
@@ -87,6 +88,7 @@ TABLE: dict[Phase, dict[Step, To | No]] = {
         Step.QUORUM_LOST: _UNHELD,
         Step.FORMED: To(Phase.FORMING, "auto / hybrid: target, or expiry with quorum"),
         Step.CAP_REACHED: To(Phase.FAILED, "hard cap: quorum never met"),
+        Step.BESIEGED: To(Phase.FAILED, "more than 1024 different hellos refused"),
         Step.BEGAN: _UNFORMED,
         Step.ENDED: _UNFORMED,
         Step.LOST: To(Phase.FAILED, "a host that should come cannot"),
@@ -97,6 +99,7 @@ TABLE: dict[Phase, dict[Step, To | No]] = {
         Step.QUORUM_LOST: To(Phase.WAITING, "a member left: quorum lost"),
         Step.FORMED: To(Phase.FORMING, "fdl start; hybrid: target or expiry"),
         Step.CAP_REACHED: To(Phase.FAILED, "hard cap: start never fired"),
+        Step.BESIEGED: To(Phase.FAILED, "more than 1024 different hellos refused"),
         Step.BEGAN: _UNFORMED,
         Step.ENDED: _UNFORMED,
         Step.LOST: To(Phase.FAILED, "a host that should come cannot"),
@@ -107,6 +110,7 @@ TABLE: dict[Phase, dict[Step, To | No]] = {
         Step.QUORUM_LOST: _CLOSED,
         Step.FORMED: No("the world has formed already"),
         Step.CAP_REACHED: _CLOSED,
+        Step.BESIEGED: _CLOSED,
         Step.BEGAN: To(Phase.TRAINING, "relays dialled in, every rank ready"),
         Step.ENDED: To(Phase.DONE, "every rank exited 0 without averaging"),
         Step.LOST: To(Phase.FAILED, "any loss before training"),
@@ -117,6 +121,7 @@ TABLE: dict[Phase, dict[Step, To | No]] = {
         Step.QUORUM_LOST: _CLOSED,
         Step.FORMED: _CLOSED,
         Step.CAP_REACHED: _CLOSED,
+        Step.BESIEGED: _CLOSED,
         Step.BEGAN: No("training has begun already"),
         Step.ENDED: To(Phase.DONE, "every host link closed"),
         Step.LOST: To(Phase.FAILED, "coordinator lost / cohort below tolerance"),

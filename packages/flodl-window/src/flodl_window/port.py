@@ -35,21 +35,35 @@ def bind(controller_host: str, port: int, *, loopback: bool) -> Bound:
     Raises Refused naming the holder when the port is taken.
     """
     if loopback:
-        sock = _listen(socket.AF_INET, "127.0.0.1", port)
-        return Bound([sock], sock.getsockname()[1], "127.0.0.1", True)
+        socks = _listen_loopback(port)
+        return Bound(socks, socks[0].getsockname()[1], "127.0.0.1", True)
     address = _local_address(controller_host)
     if address is not None:
         family, ip = address
         sock = _listen(family, ip, port)
         port = sock.getsockname()[1]
         try:
-            return Bound([sock, _listen(socket.AF_INET, "127.0.0.1", port)], port, ip, False)
+            return Bound([sock, *_listen_loopback(port)], port, ip, False)
         except Refused:
             sock.close()
             raise
     sock = _listen_everywhere(port)
     note = f"{controller_host} is no address of this box: listening on every address instead"
     return Bound([sock], sock.getsockname()[1], "every address", False, note)
+
+
+def _listen_loopback(port: int) -> list[socket.socket]:
+    """127.0.0.1, and ::1 where this box has it: people type both, and localhost may mean either."""
+    socks = [_listen(socket.AF_INET, "127.0.0.1", port)]
+    try:
+        socks.append(_listen(socket.AF_INET6, "::1", socks[0].getsockname()[1]))
+    except Broken:
+        pass  # no IPv6 here
+    except Refused:
+        if port:  # asked for by number; one that the system chose may be in use on the other family
+            socks[0].close()
+            raise
+    return socks
 
 
 def _local_address(host: str) -> tuple[socket.AddressFamily, str] | None:

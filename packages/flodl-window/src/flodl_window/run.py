@@ -8,14 +8,15 @@ only ends what still runs and then orders `Conclude`.
 
 from __future__ import annotations
 
+from flodl_window import departure, modes
 from flodl_window import events as ev
-from flodl_window import modes
 from flodl_window.fanout_watch import FanoutWatch, agent_end, last_words
 from flodl_window.formation import Charter, form_world
 from flodl_window.lateness import overdue
 from flodl_window.ledger import Ledger
 from flodl_window.limits import Limits
 from flodl_window.phases import FIRST, Phase, Step, after
+from flodl_window.reception import Outcome, Reception
 from flodl_window.supervision import Supervision
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.winding import WindingDown
@@ -23,7 +24,7 @@ from flodl_window.window import Window
 from flodl_window.words import count, listed, ranks_text
 from flodl_wire import exits, hub_messages, join_messages
 from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop
-from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, Reject, RelayExited
+from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, RelayExited
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
 
@@ -50,6 +51,7 @@ class Run:
         self.verdict_at: float | None = None
         self.exit_code = exits.DONE
         self.heard: dict[int, float] = {}  # link → when it last said anything
+        self.reception = Reception(self.window, self.heard, limits.schema, limits.quiet)
         self._links: dict[int, str] = {}  # link → host
         self._out: list[ev.Effect] = []
         self.winding = WindingDown(limits, fanout_alive=charter.fanout)
@@ -82,6 +84,9 @@ class Run:
                 self._hub_ended(event, now)
             case ev.StartAsked():
                 self._start_asked(event, now)
+            case ev.StrangerRefused():
+                self.window.note_stranger(event.address, event.fault, now)
+                self._publish()
             case ev.Interrupted():
                 self._interrupted(event, now)
         self._settle(now)
@@ -91,17 +96,28 @@ class Run:
     # the window
 
     def _hello(self, event: ev.HelloReceived, now: float) -> None:
-        answer, entry = self.window.admit(event, self.phase, now)
-        self._out.append(ev.Send(event.link, answer))
-        if isinstance(answer, Reject):
-            self._out.append(ev.Shut(event.link))
-            self._say(f"{answer.what}: {answer.why} (from {event.address})")
-        elif entry is not None:
-            self._links[event.link] = entry.host
-            self.heard[event.link] = now
-            self._say(f"{entry.host} is in: {ranks_text(answer.ranks)} ({entry.hardware})")
+        self._received(self.reception.hello(event, self.phase, now), now)
+
+    def _received(self, outcome: Outcome, now: float) -> None:
+        """Carry out what the reception decided, and take those in who are in."""
+        if outcome.replaced is not None:
+            self._out.append(ev.Shut(outcome.replaced, lost=True))
+            self._say(f"{self._links.pop(outcome.replaced, 'a host')} is back: its old link had fallen silent")
+            self.heard.pop(outcome.replaced, None)
+        self._out += outcome.effects
+        for entry in outcome.entries:
+            self._links[entry.link] = entry.host
+            self.heard[entry.link] = now
+            self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks_of(entry.host))} ({entry.hardware})")
+        if outcome.entries:
             self._judge(now)
-        self._publish()
+        refusals = self.window.refusals
+        if refusals.too_many and self.phase.window_open:
+            fix = "see who it was with fdl status, mend the fleet or change controller.join.token, and start again"
+            crowd = Incident(now, Surety.CAUSE, "too many hellos were refused", why=refusals.summary(), fix=fix)
+            self._fail(Step.BESIEGED, crowd, now)
+        if outcome.effects:
+            self._publish()
 
     def _judge(self, now: float) -> None:
         """Let the window decide (reference §2.6)."""
@@ -154,16 +170,20 @@ class Run:
         """A member is out again before the world formed."""
         self.ledger.strike(host)
         self._say(f"{host} is out again: {why}")
+        if self.window.disarm_below_quorum():
+            self._say("the start is withdrawn: quorum is no longer met; fire it again when it is")
         self._judge(now)
 
     # links
 
     def _link_message(self, event: ev.LinkMessage, now: float) -> None:
+        message, world = event.message, self.world
+        if (outcome := self.reception.message(event.link, message, self.phase, now)) is not None:
+            self._received(outcome, now)
         host = self._links.get(event.link)
-        if host is None:
+        if host is None or outcome is not None:
             return
         self.heard[event.link] = now
-        message, world = event.message, self.world
         if isinstance(message, Bye):
             self._out.append(ev.Shut(event.link))
             if world is not None:
@@ -194,6 +214,7 @@ class Run:
     def _link_closed(self, event: ev.LinkClosed, now: float) -> None:
         host = self._links.pop(event.link, None)
         self.heard.pop(event.link, None)
+        self.reception.closed(event.link)
         if host is None:
             return
         if self.world is not None:
@@ -214,7 +235,7 @@ class Run:
         if self.world is not None:
             self.world.agent_ended(event.host, agent_end(event), last_words(event), now)
         elif not self.phase.terminal:
-            refused = None if event.host in self.ledger.members else self.window.refusals.get(event.host)
+            refused = None if event.host in self.ledger.members else self.window.refusals.last_of(event.host)
             self.inquest.add(self.fanout.gone_early(event, refused, now))
 
     def _fanout_ended(self, event: ev.FanoutEnded, now: float) -> None:
@@ -302,31 +323,24 @@ class Run:
         if self.world is not None:
             self.world.hub_ended(event.how, list(event.tail), now)
         elif not self.phase.terminal:
-            last = event.tail[-1] if event.tail else "it said nothing"
-            self._lose_early(
-                "coordinator lost before the world formed",
-                "",
-                now,
-                f"flodl-planes hub {event.how}: {last}",
-                "",
-                list(event.tail),
-            )
+            why = f"flodl-planes hub {event.how}: {event.tail[-1] if event.tail else 'it said nothing'}"
+            self._lose_early("coordinator lost before the world formed", "", now, why, "", list(event.tail))
 
     # time, the operator, the end
 
     def _interrupted(self, event: ev.Interrupted, now: float) -> None:
         if not self.phase.terminal:
-            self._fail(
-                Step.STOPPED, Incident(now, Surety.CAUSE, f"interrupted by {event.signal}"), now, exits.INTERRUPTED
-            )
+            stopped = Incident(now, Surety.CAUSE, f"interrupted by {event.signal}")
+            self._fail(Step.STOPPED, stopped, now, exits.INTERRUPTED)
 
     def _tick(self, now: float) -> None:
         if now - self._last_tick > CLOCK_JUMP:
-            self.heard = dict.fromkeys(self.heard, now)
+            self.heard.update(dict.fromkeys(self.heard, now))
         self._last_tick = now
         for link, last in list(self.heard.items()):
             if now - last >= self.limits.silence:
                 self._silent(link, now)
+        self._received(self.reception.tick(self.phase, now), now)
         self._judge(now)
         world = self.world
         if world is not None and self.phase is Phase.FORMING:
@@ -354,23 +368,12 @@ class Run:
             return
         if self._all_gone_at is None:
             self._all_gone_at = now
-        if world.finished:
-            self._done("training finished, every host has left" + (self._degraded_words(world)), now)
-        elif world.all_ranks_done and (self.charter.mode == modes.TORCH or not world.began):
-            text = "every rank exited 0" + ("" if self.charter.mode == modes.TORCH else " without averaging anything")
-            self._done(text, now)
-        elif now - self._all_gone_at >= self.limits.last_word:
-            if world.losses:
-                self.inquest.add(world.losses[0].incident)
-            else:
-                self.inquest.add(
-                    Incident(now, Surety.CAUSE, "every host has left and the coordinator has not reported an end")
-                )
-
-    @staticmethod
-    def _degraded_words(world: Supervision) -> str:
-        lost = [rank for loss in world.losses for rank in loss.ranks]
-        return f"; degraded: {ranks_text(lost)} lost on the way" if lost else ""
+        waited = now - self._all_gone_at
+        ended = departure.judge(world, self.charter.mode, waited, self.limits.last_word, now)
+        if isinstance(ended, str):
+            self._done(ended, now)
+        elif ended is not None:
+            self.inquest.add(ended)
 
     def _settle(self, now: float) -> None:
         if not self.phase.terminal:
@@ -424,7 +427,7 @@ class Run:
 
     def beats(self) -> list[ev.Effect]:
         """A beat for every link; the shell asks once per beat."""
-        return [ev.Send(link, Beat()) for link in self._links]
+        return [ev.Send(link, Beat()) for link in [*self._links, *self.reception.links]]
 
     def hear(self, link: int, now: float) -> None:
         """Bytes of `link` have arrived that are no event (a beat, log lines)."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from flodl_window import knobs, modes, roster
+from flodl_window import knobs, modes, roster, tunnels
+from flodl_window.cohort import Cohort
 from flodl_window.formation import Charter
-from flodl_window.ledger import Cohort
 from flodl_window.words import listed
-from flodl_wire import blob, deadlines, environ
+from flodl_wire import blob, deadlines, entry_words, environ
 from flodl_wire.config import Cluster, JoinWindow, check_cluster, parse_cluster
 from flodl_wire.faults import Refused
 from flodl_wire.specs import LaunchConfig
@@ -40,12 +40,11 @@ class Settings:
     notes: list[str]
 
     @property
-    def all_local(self) -> bool:
-        """True when nobody comes from another box: the roster is here and walk-ins come through tunnels, if at all."""
-        join = self.cluster.controller.join or JoinWindow()
-        return join.tunnel_only or (
-            bool(self.roster) and all(host.local for host in self.roster) and not join.discovery
-        )
+    def loopback_only(self) -> bool:
+        """True when the port is bound to loopback: the roster is here or tunnelled, and walk-ins come through tunnels,
+        if at all.
+        """
+        return tunnels.loopback_only(self.cluster, self.roster)
 
 
 def read_config(file: str | None) -> LaunchConfig:
@@ -108,17 +107,17 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
         )
     hosts = roster.read_roster(cluster, roster.this_host())
     for index, worker in enumerate(cluster.workers):
-        for key, value in (("tunnel", worker.tunnel), ("docker", worker.docker)):
-            if value:
-                raise Refused(
-                    "not-yet",
-                    f"cannot use cluster.workers[{index}].{key}",
-                    "it is not available in this version",
-                    "delete the key",
-                )
+        if worker.docker:
+            raise Refused(
+                "not-yet",
+                f"cannot use cluster.workers[{index}].docker",
+                "it is not available in this version",
+                "delete the key",
+            )
     chosen, note = modes.choose(mode or os.environ.get(environ.MODE) or config.mode, cluster)
+    tunnels.check(cluster, hosts, chosen, fanout=fanout)
     notes = [note] if note else []
-    afar = [host.host for host in hosts if not host.local]
+    afar = [host.host for host in hosts if not host.local and not host.worker.tunnel]
     if fanout and afar and cluster.controller.host in roster.LOOPBACK_NAMES:
         here = cluster.controller.host
         notes.append(
@@ -140,7 +139,12 @@ def charter(settings: Settings, run: str, port: int, loopback: bool) -> Charter:
     cluster = settings.cluster
     join = cluster.controller.join or JoinWindow()
     resolved = knobs.resolve(cluster, settings.mode, fanout=settings.fanout, loopback=loopback)
-    cohort = Cohort(nccl=modes.is_nccl(settings.mode), mode=settings.mode, manifest_hash=settings.manifest_hash)
+    cohort = Cohort(
+        nccl=modes.is_nccl(settings.mode),
+        mode=settings.mode,
+        manifest_hash=settings.manifest_hash,
+        args=entry_words.split(settings.argv).args,
+    )
     return Charter(
         run=run,
         mode=settings.mode,

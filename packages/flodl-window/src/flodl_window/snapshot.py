@@ -20,7 +20,7 @@ def snapshot(run: Run, now: float) -> State:
     return State(
         run=charter.run,
         phase=run.phase.value,
-        why=run.why,
+        why=run.why + _closing(run, left, cap),
         mode=charter.mode,
         joined_ranks=ledger.joined,
         joined_hosts=len(ledger.members),
@@ -32,12 +32,22 @@ def snapshot(run: Run, now: float) -> State:
         start_armed=run.window.armed,
         members=_members(run),
         ranks=_ranks(run),
-        refused=list(run.window.refused),
+        refused=run.window.refusals.listed(),
+        missing=ledger.missing if run.phase.window_open else [],
         progress=run.progress,
         degraded=run.world is not None and run.world.degraded,
         cause=run.cause.cause() if run.phase is Phase.FAILED and run.cause is not None else None,
         instance=charter.instance,
     )
+
+
+def _closing(run: Run, left: float | None, cap: float | None) -> str:
+    """ "; closes in 212 s", or when it gives up; live, so it is no part of the run's own `why`."""
+    if left is None or cap is None:
+        return ""
+    if left > 0 and run.charter.knobs.start != "manual":
+        return f"; closes in {left:.0f} s"
+    return f"; gives up in {cap:.0f} s"
 
 
 def _members(run: Run) -> list[Member]:
@@ -58,6 +68,9 @@ def _members(run: Run) -> list[Member]:
                 address=entry.address,
                 status=life.status if life is not None else "in",
                 why=life.why if life is not None else "",
+                own_address=entry.hello.own_address,
+                dialled=entry.hello.dialled,
+                walk_in=run.ledger.named(entry.host) is None,
             )
         )
     return members

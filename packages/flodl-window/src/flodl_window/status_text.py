@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+MOST_REFUSED = 8  # on one screen
+
+
 def render(state: dict[str, Any], where: str) -> str:
-    """The state as lines: header, why, ranks and rates, countdowns, roster."""
+    """The state as lines: header, why, ranks and rates, countdowns, roster, who is missing, who was refused."""
     lines = [f"cluster run @ {where} — {state.get('phase', '?')}" + ("  DEGRADED" if state.get("degraded") else "")]
     if state.get("why"):
         lines.append(f"  {state['why']}")
@@ -24,6 +27,8 @@ def render(state: dict[str, Any], where: str) -> str:
     lines += _window(state)
     lines += _progress(state.get("progress"))
     lines += _roster(state)
+    lines += [f"  {host}  MISSING: the roster names it" for host in state.get("missing") or []]
+    lines += _refused(state)
     return printable("\n".join(lines))
 
 
@@ -82,11 +87,12 @@ def _roster(state: dict[str, Any]) -> list[str]:
     lines = []
     for member in state.get("members") or []:
         host = str(member.get("host"))
-        road = " ".join(str(member[key]) for key in ("road", "address") if member.get(key))
+        road = _road(member)
         text = f"  {host}  ranks {_spans(member.get('ranks') or [])}  {_grouped(member.get('gpus') or [])}"
         if member.get("libtorch"):
             text += f"  {member['libtorch']}"
         text += f"  joined +{member.get('joined_at_secs', 0):.0f}s" + (f"  ({road})" if road else "")
+        text += "  walk-in" if member.get("walk_in") else ""
         if member.get("status", "in") not in ("in", "running"):
             text += f"  {member['status']}" + (f": {member['why']}" if member.get("why") else "")
         lines.append(text)
@@ -95,6 +101,33 @@ def _roster(state: dict[str, Any]) -> list[str]:
             figure = f"  {rate.get('samples_per_s', 0):.0f} samples/s" if rate else ""
             why = f" ({rank['why']})" if rank.get("why") else ""
             lines.append(f"    rank {rank.get('rank')}  {rank.get('device')}  {rank.get('status')}{why}{figure}")
+    return lines
+
+
+def _road(member: dict[str, Any]) -> str:
+    """ "ssh 10.0.0.2", "direct 10.0.0.2, itself 172.17.0.3, to 10.0.0.1:1337": how it came and what both ends call
+    it.
+    """
+    parts = [" ".join(str(member[key]) for key in ("road", "address") if member.get(key))]
+    if member.get("own_address") and member["own_address"] != member.get("address"):
+        parts.append(f"itself {member['own_address']}")
+    if member.get("dialled"):
+        parts.append(f"to {member['dialled']}")
+    return ", ".join(part for part in parts if part)
+
+
+def _refused(state: dict[str, Any]) -> list[str]:
+    refused = state.get("refused") or []
+    lines = ["  refused:"] if refused else []
+    for one in refused[-MOST_REFUSED:]:
+        who = one.get("host") or "somebody"
+        times = f", {one['times']} times" if one.get("times", 1) > 1 else ""
+        when = f"+{one.get('at_secs', 0):.0f}s{times}"
+        lines.append(f"    {who} from {one.get('address', '?')} ({when}): {one.get('why')}")
+        if one.get("fix"):
+            lines.append(f"      fix: {one['fix']}")
+    if len(refused) > MOST_REFUSED:
+        lines.append(f"    and {len(refused) - MOST_REFUSED} more: --json has them all")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The open window: who knocks, what they are told, and whether it closes now. Pure; `run.py` owns the phase."""
+"""The open window: who may come in, what they are told, and whether it closes now. Pure; `run.py` owns the phase."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from flodl_window.events import HelloReceived
 from flodl_window.formation import Charter
 from flodl_window.ledger import Entry, Ledger
 from flodl_window.phases import Phase
-from flodl_wire.faults import Refused
-from flodl_wire.join_messages import Accept, Reject
-
-# The reference fails the window after 1,024 refusals. Here they cost nobody anything: a fleet that dials again every
-# few seconds would else end a patient operator's run. Memory stays bounded.
-REFUSED_KEPT = 16
+from flodl_window.refusals import Refusals
+from flodl_wire.faults import Fault, Refused
+from flodl_wire.join_messages import Accept
 
 
 class Window:
@@ -21,29 +18,33 @@ class Window:
     def __init__(self, charter: Charter, opened: float) -> None:
         self.charter = charter
         self.opened = opened
-        self.ledger = Ledger(charter.roster, charter.cohort, charter.knobs.walk_ins)
+        self.ledger = Ledger(charter.roster, charter.cohort, charter.knobs.walk_ins, charter.fanout)
         self.armed = False
-        self.refused: list[dict[str, object]] = []  # the last ones, for state.json
-        self.refusals: dict[str, Refused] = {}  # the last one of each host on the roster
+        self.refusals = Refusals()
 
-    def admit(self, event: HelloReceived, phase: Phase, now: float) -> tuple[Accept | Reject, Entry | None]:
-        """The answer to a hello, and its entry when it is in."""
-        hello, knobs = event.hello, self.charter.knobs
-        try:
-            if not phase.window_open:
-                raise Refused(
-                    "window-closed",
-                    f"cannot admit {hello.host or 'a host'}",
-                    f"the window is closed: the run is {phase.value}",
-                    "dial again for the next run (fdl join --persist does)",
-                )
-            entry = self.ledger.admit(hello, event.link, event.address, now - self.opened)
-        except Refused as refused:
-            self._note(event, refused, now)
-            return Reject(refused.code, refused.what, refused.why, refused.fix), None
-        wait = max(0.0, self.opened + knobs.cap_s - now)
-        salt = None if event.keyed else self.charter.salt_hex
-        return Accept(self.ledger.ranks_of(entry.host), wait, self.charter.instance, salt), entry
+    def admit(self, event: HelloReceived, phase: Phase, now: float, *, replace: bool = False) -> Entry:
+        """Write a host down; `replace`: its own dead entry makes room. Raises Refused, and then nothing has changed."""
+        self._check_open(event, phase)
+        entry = self.ledger.admit(event.hello, event.link, event.address, now - self.opened, replace=replace)
+        self.refusals.forgive(entry.host, event.address)
+        return entry
+
+    def accept(self, event: HelloReceived, entry: Entry, now: float) -> Accept:
+        """What a host that is in is told."""
+        return self._accept(self.ledger.ranks_of(entry.host), None if event.keyed else self.charter.salt_hex, now)
+
+    def rehearse(self, event: HelloReceived, phase: Phase, now: float) -> Accept:
+        """What it would be told; nothing is written down and no salt is given. Raises Refused."""
+        self._check_open(event, phase)
+        return self._accept(self.ledger.rehearse(event.hello), None, now)
+
+    def note(self, event: HelloReceived, refused: Refused, phase: Phase, now: float) -> int:
+        """Write a refusal down; how often this host has been refused for this by now."""
+        host, at = event.hello.host, now - self.opened
+        return self.refusals.note(host, event.address, refused, at, counts=phase.window_open).times
+
+    def note_stranger(self, address: str, fault: Fault, now: float) -> None:
+        self.refusals.note_stranger(address, fault, now - self.opened)
 
     def judge(self, phase: Phase, now: float) -> quorum.Judgement:
         return quorum.judge(self.charter.knobs, self.ledger, phase, now - self.opened, self.armed)
@@ -54,12 +55,25 @@ class Window:
         self.armed = self.armed or status == 200
         return status, body
 
-    def _note(self, event: HelloReceived, refused: Refused, now: float) -> None:
-        host = event.hello.host
-        if self.ledger.named(host) is not None:
-            self.refusals[host] = refused
-        at = round(now - self.opened, 3)
-        self.refused.append(
-            {"host": host, "address": event.address, "code": refused.code, "why": refused.why, "at_secs": at}
-        )
-        del self.refused[:-REFUSED_KEPT]
+    def disarm_below_quorum(self) -> bool:
+        """A start that was fired and has not formed a world yet ends with the quorum it was fired for: it is never
+        queued. True when it did.
+        """
+        held = quorum.need(self.charter.knobs.quorum, self.ledger).met(self.ledger.joined)
+        withdrawn = self.armed and not held
+        self.armed = self.armed and held
+        return withdrawn
+
+    def _accept(self, ranks: list[int], salt: str | None, now: float) -> Accept:
+        wait = max(0.0, self.opened + self.charter.knobs.cap_s - now)
+        return Accept(ranks, wait, self.charter.instance, salt, self.charter.cohort.args)
+
+    @staticmethod
+    def _check_open(event: HelloReceived, phase: Phase) -> None:
+        if not phase.window_open:
+            raise Refused(
+                "window-closed",
+                f"cannot admit {event.hello.host or 'a host'}",
+                f"the window is closed: the run is {phase.value}",
+                "dial again for the next run (fdl join --persist does)",
+            )

@@ -42,6 +42,7 @@ class FanoutHost(msgspec.Struct):
     local: bool  # this very box: no ssh
     ssh: Ssh | None = None
     env: dict[str, str] = {}  # for the agent process itself (time-out scale, verbosity, host name)
+    tunnel: int | None = None  # this box's port, to be reached from there through the ssh session alone
 
 
 class FanoutSpec(msgspec.Struct):

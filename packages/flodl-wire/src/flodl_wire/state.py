@@ -24,10 +24,13 @@ class Member(msgspec.Struct):
     gpus: list[str]  # labels, one per device
     libtorch: str
     joined_at_secs: float  # after the window opened
-    road: str = ""  # how it came: "local", "ssh", "direct"
+    road: str = ""  # how it came: local | ssh | tunnel (started from here), direct | ssh (a walk-in)
     address: str = ""  # numeric address the door saw
     status: str = "in"  # in | running | lost | left
     why: str = ""
+    own_address: str = ""  # its own end of the connection, as it sees it; differs from `address` behind NAT
+    dialled: str = ""  # the controller's address as that host was given it
+    walk_in: bool = False  # no roster names it
 
 
 class RankState(msgspec.Struct, omit_defaults=False):
@@ -62,7 +65,8 @@ class State(msgspec.Struct):
     start_armed: bool
     members: list[Member] = []
     ranks: list[RankState] = []
-    refused: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []  # host, address, code, what, why, fix, at_secs, times; the last ones
+    missing: list[str] = []  # hosts of the roster that are not in
     progress: Progress | None = None
     degraded: bool = False
     cause: Cause | None = None
