@@ -173,3 +173,35 @@ def test_a_changed_host_key_is_never_accepted(window: FakeWindow, box: Box, sshd
     assert running.wait() == 1
     assert event(running, "exited").code == 255
     assert "Host key verification failed" in event(running, "exited").text
+
+
+def test_a_tunnel_leads_the_agent_to_us_by_a_port_that_ssh_was_given(
+    window: FakeWindow, box: Box, sshd: Sshd
+) -> None:
+    host = over_ssh(box, window, sshd)
+    ours = host.agent.controller_port
+    host.tunnel, host.agent.controller_host, host.agent.controller_port = ours, "192.0.2.7", 1
+    running = start(box, FanoutSpec([host]))
+    link = window.link()
+    assert link.wait_for(Hello).host == "node-b"
+    link.accept([0])
+    code = "import json, os; print(json.loads(bytes.fromhex(os.environ['C']))['controller'])".replace(
+        "'C'", repr(environ.CLUSTER_JSON)
+    )
+    link.send(formed(["python", "-c", code], box.project))
+    link.answer_bye()
+    assert running.wait() == 0, running.printed()
+    dialled = link.lines(0)[0]
+    assert "127.0.0.1" in dialled and str(ours) not in dialled, "every later connection takes the tunnel, too"
+    assert not [event for event in events(running) if "Allocated port" in event.text]
+    assert f"-R 127.0.0.1:0:127.0.0.1:{ours} -o LogLevel=INFO" in event(running, "started").command
+
+
+def test_a_forward_that_the_sshd_forbids_is_named_with_its_option(window: FakeWindow, box: Box, sshd: Sshd) -> None:
+    host = over_ssh(box, window, sshd)
+    sshd.authorize("restrict")
+    host.tunnel = host.agent.controller_port
+    running = start(box, FanoutSpec([host]))
+    assert running.wait() == 1
+    exited = event(running, "exited")
+    assert exited.code == 255 and "remote port forwarding failed" in exited.text and "AllowTcpForwarding" in exited.text

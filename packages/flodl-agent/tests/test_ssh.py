@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flodl_agent import tunnel
 from flodl_agent.ssh import remote_script, ssh_command, warnings
 from flodl_wire.config import Ssh
 
@@ -111,3 +112,23 @@ def test_a_tilde_in_the_path_is_the_home_over_there() -> None:
 
 def test_nothing_that_is_no_variable_s_name_reaches_the_shell() -> None:
     assert "rm" not in remote_script("node-b", None, {"X; rm -rf /": "1"}).partition("for a in")[0]
+
+
+def test_a_tunnel_asks_for_a_port_of_the_systems_choice_and_overrules_what_would_hide_it() -> None:
+    argv = ssh_command("far", Ssh(options=["LogLevel=QUIET"]), None, None, {}, tunneled=1337)
+    words = " ".join(argv)
+    assert words.startswith("ssh -T -R 127.0.0.1:0:127.0.0.1:1337 -o LogLevel=INFO -o ControlPath=none")
+    assert words.index("LogLevel=INFO") < words.index("LogLevel=QUIET"), "the first of a key wins"
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("Allocated port 41234 for remote forward to 127.0.0.1:1337", 41234),
+        ("Warning: Allocated port 1 for remote forward to 127.0.0.1:1337\r", 1),
+        ("Allocated port for nothing", None),
+        ("Welcome to far", None),
+    ],
+)
+def test_the_port_is_read_from_ssh_s_own_line(line: str, port: int | None) -> None:
+    assert tunnel.port_in(line) == port

@@ -21,12 +21,12 @@ from shlex import join
 
 import msgspec
 
-from flodl_agent import descent, sibling
+from flodl_agent import descent, sibling, tunnel
 from flodl_agent.logs import LineSplitter
 from flodl_agent.ssh import ssh_command, warnings
 from flodl_wire import environ
 from flodl_wire.deadlines import KILL_GRACE, deadline
-from flodl_wire.specs import FanoutEvent, FanoutHost, FanoutSpec
+from flodl_wire.specs import AgentSpec, FanoutEvent, FanoutHost, FanoutSpec
 
 _LAST_WORDS = 12  # lines
 _MARGIN = 2.0  # seconds beyond an agent's own kill ladder: its goodbye, and the way there and back
@@ -80,6 +80,7 @@ class _Errand:
         self._user = host_user
         self._emit = emit
         self._process: subprocess.Popen[bytes] | None = None
+        self._delivered = False
         self._last_words: deque[str] = deque(maxlen=_LAST_WORDS)
 
     async def run(self) -> int:
@@ -105,7 +106,8 @@ class _Errand:
         self._emit(FanoutEvent("started", self._name, command=command))
         pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe]
         readers = [asyncio.ensure_future(self._read(pipe.fileno())) for pipe in pipes]
-        self._deliver()
+        if self._host.tunnel is None or self._host.local:
+            self._deliver(self._host.agent)
         code = await _ended(process)
         await asyncio.wait(readers, timeout=deadline(_MARGIN))  # an ssh master in the background may hold them open
         for reader in readers:
@@ -121,17 +123,30 @@ class _Errand:
         """What to start, and its environment."""
         agent = self._host.agent
         if not self._host.local:
-            return ssh_command(self._name, self._host.ssh, self._user, agent.path, self._host.env), dict(os.environ)
+            road, env = self._host.ssh, self._host.env
+            argv = ssh_command(self._name, road, self._user, agent.path, env, tunneled=self._host.tunnel)
+            return argv, dict(os.environ)
         own = {name: value for name, value in os.environ.items() if name not in environ.ROLE_VARIABLES}
         return [local_agent(agent.path), "run"], {**own, **self._host.env}
 
-    def _deliver(self) -> None:
+    def _deliver(self, spec: AgentSpec) -> None:
         """The spec: some hundred bytes, which a new pipe always takes. If nobody reads any more, the exit says why."""
         assert self._process and self._process.stdin
+        if self._delivered or self._process.stdin.closed:
+            return
+        self._delivered = True
         try:
-            os.write(self._process.stdin.fileno(), msgspec.json.encode(self._host.agent) + b"\n")
+            os.write(self._process.stdin.fileno(), msgspec.json.encode(spec) + b"\n")
         except BrokenPipeError:
             pass
+
+    def _through_tunnel(self, line: str) -> bool:
+        """Whether ssh has said which port leads to us; then the agent may know it, too."""
+        port = tunnel.port_in(line) if self._host.tunnel is not None and not self._delivered else None
+        if port is None:
+            return False
+        self._deliver(msgspec.structs.replace(self._host.agent, controller_host="127.0.0.1", controller_port=port))
+        return True
 
     async def _read(self, number: int) -> None:
         lines = LineSplitter()
@@ -148,9 +163,13 @@ class _Errand:
 
     def _say(self, lines: list[str]) -> None:
         for line in lines:
-            if line.strip():
-                self._last_words.append(line)
-            self._emit(FanoutEvent("line", self._name, text=line))
+            if self._through_tunnel(line):
+                continue
+            for said in (line, tunnel.hint(line)):
+                if said.strip():
+                    self._last_words.append(said)
+                if said.strip() or said is line:
+                    self._emit(FanoutEvent("line", self._name, text=said))
 
     def close_stdin(self) -> None:
         if self._process and self._process.stdin:

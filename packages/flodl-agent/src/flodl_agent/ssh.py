@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
+from flodl_agent import tunnel
 from flodl_wire import environ
 from flodl_wire.config import Ssh
 
@@ -59,14 +60,20 @@ def _quoted_path(path: str) -> str:
 
 
 def ssh_command(
-    host: str, ssh: Ssh | None, host_user: str | None, path: str | None, env: Mapping[str, str], program: str = "ssh"
+    host: str,
+    ssh: Ssh | None,
+    host_user: str | None,
+    path: str | None,
+    env: Mapping[str, str],
+    program: str = "ssh",
+    tunneled: int | None = None,
 ) -> list[str]:
     """The whole argv. The login name is the configured one, else the controller's user, else ssh's own affair: never
-    invented.
+    invented. `tunneled`: our port, to which the session opens a door over there.
     """
     road = ssh or Ssh()
-    argv = [program, "-T"]
-    for option in (*road.options, *FIXED_OPTIONS):
+    argv = [program, "-T"] if tunneled is None else [program, "-T", *tunnel.words(tunneled)]
+    for option in (*(tunnel.OPTIONS if tunneled is not None else ()), *road.options, *FIXED_OPTIONS):
         argv += ["-o", option]
     if road.port is not None:
         argv += ["-p", str(road.port)]
