@@ -1,6 +1,6 @@
 """Mode torch: scripts that know torchrun's environment and nothing of flodl, their rendezvous through the one port.
 
-Torch is loaded where it is the point (16 times in all); elsewhere ranks are a client that speaks the store's words.
+Torch is loaded where it is the point (18 times in all); elsewhere ranks are a client that speaks the store's words.
 """
 
 from __future__ import annotations
@@ -190,6 +190,16 @@ def test_a_rank_that_is_killed_fails_the_run_by_name(project: Make, victim: int)
     ranks[victim].kill(signal.SIGKILL)
     state = run.failed(within=20)
     assert state.cause and (state.cause.rank, "signal 9" in state.cause.what) == (victim, True), state.cause
+    run.nothing_left(10)
+
+
+@pytest.mark.parametrize("victim", ["hub", "launcher"])
+def test_the_store_does_not_outlive_who_started_it(project: Make, victim: str) -> None:
+    made = project(store=store_rank("barrier", "hang"))
+    run = made.start("@one", "store")
+    past_the_barrier(run)
+    run.processes(victim)[0].kill()
+    assert run.wait(20) != 0
     run.nothing_left(10)
 
 
