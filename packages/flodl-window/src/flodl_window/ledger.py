@@ -217,7 +217,8 @@ class Ledger:
         flaw = hosts.flaw(host)
         if flaw:
             what = "cannot use the host name of a hello"
-            raise Refused("bad-host-name", what, flaw, "set FLODL_HOST_NAME on that box")
+            fix = "give that box another name with --host (FLODL_HOST_NAME does the same)"
+            raise Refused("bad-host-name", what, flaw, fix)
 
         def refuse(code: str, why: str, fix: str) -> Refused:
             return Refused(code, f"cannot admit {host}", why, fix)
