@@ -70,7 +70,8 @@ class Hub:
             if self.spec.mode == "torch":
                 from flodl_planes.store import Store  # no torch in here: it runs in a process of its own
 
-                self._store = Store(salt if self.spec.keyed else None, self._events)
+                # Under open admission too: every agent that was let in has the salt (J-9), so no stranger gets here.
+                self._store = Store(salt or None, self._events)
             else:
                 socket_path = str(Path(self.spec.socket_dir) / "hub.sock")
                 self._transport = HubTransport(socket_path, salt, self.spec.keyed, self._events)

@@ -27,7 +27,7 @@ STRANGERS = 256  # connections that have not shown their key yet
 
 
 class Store:
-    """One run's rendezvous. `salt` None: channels prove nothing (open admission).
+    """One run's rendezvous. `salt`: the run's; None: channels prove nothing.
 
     Puts on `events` one `Taken` for each adopted connection, and a Fault when the store itself cannot serve, or dies.
     """

@@ -117,10 +117,10 @@ class Served:
 
 
 @pytest.fixture
-def torch_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """`torch_is(source)`: what the store's process finds as torch.distributed."""
+def torch_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`torch_is(source)`: what the store's process finds as torch.distributed; an echo server by default."""
 
-    def put(source: str) -> None:
+    def put(source: str = ECHO) -> None:
         package = tmp_path / "torch"
         package.mkdir()
         (package / "__init__.py").touch()
@@ -131,7 +131,12 @@ def torch_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 @pytest.fixture
-def served(torch_is: Callable[[str], None], request: pytest.FixtureRequest) -> Iterator[Served]:
+def dialler() -> type[Dialler]:
+    return Dialler
+
+
+@pytest.fixture
+def served(torch_is: Callable[..., None], request: pytest.FixtureRequest) -> Iterator[Served]:
     torch_is(getattr(request, "param", ECHO))
     made = Served()
     yield made
