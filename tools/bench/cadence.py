@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,8 +55,8 @@ class Work:
 
 
 WORKS = [
-    Work("digits", (), 12),
-    Work("charlm", ("--kilobytes", "300"), 2),
+    Work("digits", (), 8),
+    Work("charlm", ("--kilobytes", "250"), 2),
 ]
 
 
@@ -258,14 +258,14 @@ def rows_of(case: str, turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="once each, a second per measurement")
+    parser.add_argument("--quick", action="store_true", help="once each, two epochs, a second per measurement")
     parser.add_argument("--cases", default="", help="parts of the examples' names, comma separated")
     options = parser.parse_args(argv)
-    effort = Effort(times=1, seconds=1.5) if options.quick else Effort(times=3, seconds=3.0)
+    effort = Effort(times=1, seconds=1.0) if options.quick else Effort(times=3, seconds=2.5)
     rows = []
     for work in WORKS:
         if any(part in work.example for part in options.cases.split(",")):
-            rows += measure(work, effort)
+            rows += measure(replace(work, epochs=2) if options.quick else work, effort)
     kept = report("cadence", rows)
     others = max((each["others"] for each in rows if "others" in each), default=0.0)
     if others > DISTURBED:
