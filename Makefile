@@ -21,10 +21,11 @@ demo: setup ## train a real model on two uneven ranks of this box, then say what
 test: setup ## the fast tests of every package and tool
 	$(PYTEST) packages tools -n $(JOBS) --dist worksteal
 
-check: setup ## ruff, mypy --strict, and the rules of the house
+check: setup ## ruff, mypy --strict, the rules of the house, links and quoted help texts
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/python -m tools.check
+	$(VENV)/python -m tools.pages
 
 integration: setup ## the installed executables together, on several hosts (root and iproute2 for those)
 	$(PYTEST) integration
@@ -35,8 +36,8 @@ alone: setup ## each package by itself with flodl-wire and nothing else (tox)
 bench: setup ## measure against torchrun, gloo and a bare interpreter; tables, and rows in build/bench/
 	$(VENV)/python -m tools.bench.run $(ONLY)
 
-docs: setup ## check the pages: links, and that help texts in them are what --help prints
-	$(VENV)/python -m tools.pages
+docs: setup ## write the help texts into the pages as --help prints them, and check the links
+	$(VENV)/python -m tools.pages --write
 
 clean: ## remove what this file made, .venv too
 	rm -rf .venv .tox build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,9 @@
 """From the command to the first batch of 2 and 4 CPU ranks, against torchrun to a first barrier of as many.
 
 Both sides import torch in every rank and end up with ranks that have met: ours at the first batch of a Trainer (the
-world has formed, the weights have been broadcast), torchrun's at the end of `dist.barrier()` on gloo.
+world has formed, the weights have been broadcast), torchrun's at the end of `dist.barrier()` on gloo. By then ours has
+an optimizer, and with it torch._dynamo, which costs as much to import as torch; so a second pair of rows, without a
+promise, has torchrun's ranks get as far as ours: to the first batch of a DistributedDataParallel loop.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from tools.bench.rows import interleaved, report, row
 
@@ -47,9 +50,19 @@ print("REACHED", flush=True)
 dist.destroy_process_group()
 """
 
+PEER_TRAINS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+print("REACHED", flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 def reached(command: list[str | Path], folder: Path, ranks: int) -> float:
-    """Seconds from the command until every rank has said so; the command is then left to end by itself."""
+    """Seconds from the command until every rank has said so; the command is then asked to end."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FDL_", "FLODL_"))}
     environment |= {"PATH": f"{BIN}:{environment['PATH']}", "OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
@@ -64,12 +77,23 @@ def reached(command: list[str | Path], folder: Path, ranks: int) -> float:
     spent = 0.0
     for line in process.stdout:
         said.append(line)
-        if sum(MARK in each for each in said) == ranks and not spent:
+        if "".join(said).count(MARK) == ranks and not spent:
             spent = time.perf_counter() - began
+            process.terminate()
     timer.cancel()
-    if process.wait() or not spent:
+    process.wait()
+    if not spent:
         raise RuntimeError(f"{command}: exit {process.returncode}\n{''.join(said[-30:])}")
     return spent
+
+
+def compare(folder: Path, script: str, ranks: int, promise: float | None) -> dict[str, Any]:
+    ours: list[str | Path] = [BIN / "fdl", "--gpus", f"cpu:{ranks}", "go"]
+    peer: list[str | Path] = [BIN / "torchrun", "--standalone", f"--nproc-per-node={ranks}", f"{script}.py"]
+    reached(ours, folder, ranks)  # warms the file cache for both
+    figures = interleaved(lambda: reached(ours, folder, ranks), lambda: reached(peer, folder, ranks), TIMES)
+    promised = {} if promise is None else {"at_least": promise}
+    return row(f"{ranks} CPU ranks, torchrun to a first {script}", *figures, unit="s", **promised)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -77,19 +101,12 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "ours.py").write_text(OURS)
-        (folder / "peer.py").write_text(PEER)
+        (folder / "barrier.py").write_text(PEER)
+        (folder / "batch.py").write_text(PEER_TRAINS)
         manifest = {"commands": {"go": {"run": "python ours.py", "cluster": True, "mode": "cpu_sync"}}}
         (folder / "fdl.yml").write_text(json.dumps(manifest))
-        for ranks in (2, 4):
-            ours: list[str | Path] = [BIN / "fdl", "--gpus", f"cpu:{ranks}", "go"]
-            peer: list[str | Path] = [BIN / "torchrun", "--standalone", f"--nproc-per-node={ranks}", "peer.py"]
-            reached(ours, folder, ranks)  # warms the file cache for both
-            figures = interleaved(
-                lambda ours=ours, ranks=ranks: reached(ours, folder, ranks),  # type: ignore[misc]
-                lambda peer=peer, ranks=ranks: reached(peer, folder, ranks),  # type: ignore[misc]
-                TIMES,
-            )
-            rows.append(row(f"{ranks} CPU ranks", *figures, unit="s", at_least=PROMISE))
+        for script, promise in (("barrier", PROMISE), ("batch", None)):
+            rows += [compare(folder, script, ranks, promise) for ranks in (2, 4)]
     return 0 if report("launch", rows) else 1
 
 
