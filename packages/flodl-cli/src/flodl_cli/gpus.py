@@ -60,6 +60,20 @@ def visible() -> list[int]:
     )
 
 
+def check_present(indices: list[int], way_on: str) -> None:
+    """Raises Refused when `indices` names a GPU that is not visible here: behind a mask of nothing the command would
+    train on the processor without a word. Where the GPUs cannot be counted the user's word stands.
+    """
+    try:
+        found = visible()
+    except Broken:
+        return
+    absent = [index for index in indices if index not in found]
+    if absent:
+        listed, have = (", ".join(map(str, indices)) for indices in (absent, found))
+        raise Refused("no-device", f"cannot use GPU {listed}", f"GPUs visible on this box: {have or 'none'}", way_on)
+
+
 def _may_have_gpus() -> bool:
     """False when no driver left a trace here: then there is nothing to ask."""
     return any(os.path.exists(path) for path in _TRACES) or sibling.find("nvidia-smi") is not None

@@ -120,6 +120,8 @@ def _devices_here(run: Run, asked: Devices | None, command: Command, fewest: int
     from flodl_wire.devices import CpuDevices, GpuDevices, count
 
     if isinstance(asked, CpuDevices) or (asked is not None and asked.indices is not None):
+        if isinstance(asked, GpuDevices):
+            gpus.check_present(asked.indices or [], f"{_RANKS_HINT} {command.name}")
         if (count(asked) or 0) >= fewest:
             return asked
         run.env.update(gpus.mask([] if isinstance(asked, CpuDevices) else asked.indices or []))
@@ -198,6 +200,7 @@ def _mask_single(run: Run, spec: str, command: Command) -> None:
             )
         run.env.update(gpus.mask([]))
     elif devices.indices is not None:
+        gpus.check_present(devices.indices, "leave --gpus out to run on the processor")
         run.env.update(gpus.mask(devices.indices))
 
 

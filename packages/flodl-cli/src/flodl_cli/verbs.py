@@ -17,11 +17,11 @@ class Verb:
 VERBS = {
     "status": Verb("flodl-window", ("flodl-window", "status"), "show a run: phase, who is in, countdowns, progress"),
     "start": Verb("flodl-window", ("flodl-window", "start"), "fire the start switch of a run that is held"),
-    "probe": Verb("flodl-probe", ("flodl-probe",), "say what this box has"),
+    "probe": Verb("flodl-probe", ("flodl-probe",), "say whether a box, or every host, is fit to train"),
     "join": Verb("flodl-agent", ("flodl-agent", "join"), "offer this box to a run that is waiting"),
     "libtorch": Verb("flodl-agent", ("flodl-agent", "libtorch"), "fetch a torch build and choose the active one"),
     "publish": Verb("flodl-publish", ("flodl-publish", "publish"), "put a run where a fleet can pull it"),
-    "nccl": Verb("flodl-ncclbuild", ("flodl-ncclbuild",), "build a libnccl for mismatched hosts; list and check builds"),
+    "nccl": Verb("flodl-ncclbuild", ("flodl-ncclbuild",), "build, list and check a libnccl for mismatched hosts"),
 }
 
 BUILTINS = {
