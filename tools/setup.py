@@ -60,6 +60,12 @@ def make_venv() -> None:
     run(sys.executable, "-m", "venv", "--clear", VENV)
 
 
+def install_uv() -> None:
+    """Before an outer torch is lent: its neighbours would then look installed to pip, a uv among them."""
+    if not (VENV / "bin" / "uv").exists():
+        run(PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "uv")
+
+
 def torch_in_venv() -> str | None:
     """The version of the torch that .venv can import, without importing it (that takes seconds)."""
     code = (
@@ -107,8 +113,6 @@ def install_torch() -> None:
 
 def install_workspace() -> None:
     print("  fetching the packages' own needs and the tools that check them: about 80 MB, half a minute")
-    if subprocess.run([PYTHON, "-c", "import uv"], capture_output=True, check=False).returncode:
-        run(PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "uv")
     editable = [word for name in PACKAGES for word in ("--editable", f"packages/flodl-{name}")]
     # no package is asked for with its [torch] extra here: uv would fetch a build of its own choice
     run(VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON, "--group", "dev", *editable)
@@ -124,6 +128,7 @@ def main() -> int:
         return 0
     print(f"setting up {os.path.relpath(VENV)} with Python {platform.python_version()}:", flush=True)
     make_venv()
+    install_uv()
     install_torch()
     install_workspace()
     STAMP.write_text(fingerprint())
