@@ -6,7 +6,7 @@ PYTEST := $(VENV)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := list
-.PHONY: list setup demo test check integration alone bench docs clean
+.PHONY: list setup demo test check integration alone bench fuzz docs clean
 
 list: ## print these lines
 	@echo "make TARGET [PYTHON=python3.12] [JOBS=2]"; echo
@@ -35,6 +35,9 @@ alone: setup ## each package by itself with flodl-wire and nothing else (tox)
 
 bench: setup ## measure against torchrun, gloo and a bare interpreter; tables, and rows in build/bench/
 	$(VENV)/python -m tools.bench.run $(ONLY)
+
+fuzz: setup ## a million mutated inputs for the codec, 20,000 strangers for a live port
+	$(VENV)/python -m tools.fuzz
 
 docs: setup ## write the help texts into the pages as --help prints them, and check the links
 	$(VENV)/python -m tools.pages --write

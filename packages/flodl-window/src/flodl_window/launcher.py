@@ -393,7 +393,7 @@ def _short(path: Path) -> str:
 
 def _is_address(host: str) -> bool:
     for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL byte in it
             socket.inet_pton(family, host)
             return True
     return False
