@@ -106,10 +106,10 @@ class FakeLink:
     def _lines_locked(self, rank: int | None) -> list[str]:
         return [line for log in self.heard if isinstance(log, Log) and log.rank == rank for line in log.lines]
 
-    def accept(self, ranks: list[int]) -> None:
+    def accept(self, ranks: list[int], instance: str = "instance", args: list[str] | None = None) -> None:
         """Let it in, and beat from here on."""
         self.wait_for(Hello)
-        self.send(Accept(ranks, 30.0, "instance"))
+        self.send(Accept(ranks, 30.0, instance, args=args))
         self._beating = threading.Thread(target=self._beat, daemon=True)
         self._beating.start()
 
@@ -125,7 +125,7 @@ class FakeLink:
 
 
 class FakeWindow:
-    """Listens on loopback; `link()` is the next agent."""
+    """Listens on loopback; `link()` is the next agent. A HEAD on the way is answered, as the real door does."""
 
     def __init__(self, salt: bytes | None = SALT, port: int = 0) -> None:
         self.salt = salt
@@ -135,7 +135,14 @@ class FakeWindow:
         self.links: list[FakeLink] = []
 
     def link(self) -> FakeLink:
-        sock, _ = self.listener.accept()
+        while True:
+            sock, _ = self.listener.accept()
+            sock.settimeout(PATIENCE)
+            if sock.recv(1, socket.MSG_PEEK) != b"H":
+                break
+            sock.recv(4096)
+            sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            sock.close()
         sock.settimeout(None)
         self.links.append(FakeLink(sock, self.salt))
         return self.links[-1]

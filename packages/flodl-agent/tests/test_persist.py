@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flodl_agent.persist import Again, Attempt, Persist, Stop
+from flodl_agent.persist import Again, Attempt, Lines, Persist, Stop
 
 NOBODY = Attempt(1, lasted=30)
 RUN = Attempt(0, instance="a", formed=True, lasted=3000)
@@ -54,3 +54,17 @@ def test_it_remembers_the_window_whose_run_it_has_been_through_and_no_other() ->
     assert machine.finished == "a"
     machine.ended(Attempt(0, instance="b", formed=True))
     assert machine.finished == "b"
+
+
+def test_each_try_is_one_line_and_a_fix_stands_below_when_it_is_a_new_one() -> None:
+    machine, lines = Persist(persist=True), Lines()
+    refused = Attempt(1, why="cannot reach c: refused", fix="start it")
+    said = [lines.after(attempt, machine.ended(attempt)) for attempt in (refused, refused, RUN, refused)]
+    assert said == [
+        "cannot reach c: refused; dialling again in 5 s\nfix: start it",
+        "cannot reach c: refused; dialling again in 10 s",
+        "the run is over; dialling again in 5 s",
+        "cannot reach c: refused; dialling again in 10 s\nfix: start it",
+    ]
+    assert Lines().after(refused, Stop(1)) == "cannot reach c: refused\nfix: start it"
+    assert Lines().after(RUN, Stop(0)) == ""

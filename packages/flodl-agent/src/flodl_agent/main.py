@@ -11,6 +11,7 @@ from flodl_wire.faults import guarded, usage
 VERBS = {
     "run": "be this host's agent for one run (spec on stdin)",
     "fanout": "start an agent on every host of a roster (spec on stdin)",
+    "join": "walk in: offer this box to a run whose window is open",
 }
 
 

@@ -24,13 +24,15 @@ PERMANENT = 2  # `fdl join` alone: a flaw of this box
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt came to. `code` is the agent's; `lasted` in seconds."""
+    """What one attempt came to. `code` is the agent's; `lasted` in seconds; `why` and `fix` for the one line."""
 
     code: int
     permanent: bool = False
     instance: str = ""  # of the window that let us in
     formed: bool = False  # a world was formed with us in it
     lasted: float = 0.0
+    why: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,20 @@ class Persist:
             self._pause = FIRST
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
         return Again(pause * self._scale)
+
+
+class Lines:
+    """One line a try: what came of it and when the next is. The fix stands below it when it is a new one."""
+
+    def __init__(self) -> None:
+        self._fix = ""
+
+    def after(self, attempt: Attempt, decision: Decision) -> str:
+        """The line for a person, "" when there is nothing to say."""
+        why = attempt.why or ("the run is over" if attempt.formed else "")
+        new, self._fix = attempt.fix != self._fix, attempt.fix
+        if isinstance(decision, Again):
+            line = "; ".join(part for part in (why, f"dialling again in {decision.after:g} s") if part)
+        else:
+            line = why if attempt.why else ""
+        return f"{line}\nfix: {attempt.fix}" if line and attempt.fix and new else line

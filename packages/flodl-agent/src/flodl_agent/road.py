@@ -18,6 +18,7 @@ from flodl_agent.events import DialFailed
 
 _TELLING = ("refused", "timeout", "other", "route")  # of several failures, the one worth reporting
 _STAGGER = 0.25  # seconds, RFC 8305's "connection attempt delay"
+_LEAST = 1.0  # seconds: a shorter try would call a closed port or a busy box a time-out
 
 
 class CannotDial(Exception):
@@ -28,6 +29,7 @@ class CannotDial(Exception):
 
 async def connect(host: str, port: int, seconds: float) -> socket.socket:
     """A connected, non-blocking socket. Raises CannotDial with what was seen."""
+    seconds = max(seconds, _LEAST)
     addresses = await _addresses(host, port, seconds)
     winner: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
     failures: list[DialFailed] = []

@@ -31,9 +31,9 @@ def parse(node: Node) -> Cluster:
         _check_known(worker, Worker, f"cluster.workers[{index}]")
         _check_known(_child(worker, "ssh"), Ssh, f"cluster.workers[{index}].ssh")
     try:
-        return parse_cluster(_plain(node))
+        return parse_cluster(plain(node))
     except Refused as fault:
-        raise _placed(fault, node) from None
+        raise placed(fault, node) from None
 
 
 def _child(node: Node | None, key: str) -> Node | None:
@@ -52,18 +52,18 @@ def _check_known(node: Node | None, struct: type[Cluster | Controller | JoinWind
     check_keys(node, known, where)
 
 
-def _plain(node: Node) -> object:
+def plain(node: Node) -> object:
     """Without the keys that were left empty (`join:` with nothing below it): they mean the default."""
     if isinstance(node.value, dict):
-        return {key: _plain(child) for key, child in node.value.items() if child.value is not None}
+        return {key: plain(child) for key, child in node.value.items() if child.value is not None}
     if isinstance(node.value, list):
-        return [_plain(child) for child in node.value]
+        return [plain(child) for child in node.value]
     return node.value
 
 
-def _placed(fault: Refused, root: Node) -> Refused:
+def placed(fault: Refused, root: Node) -> Refused:
     """The same fault with file and line before its path, and how to quote a value that YAML did not read as text."""
-    what = re.match(r"cannot (use|read) (cluster(?:[.\[][^:]*)?)(: .*)?\Z", fault.what, re.DOTALL)
+    what = re.match(r"cannot (use|read) ((?:cluster|join)(?:[.\[][^:]*)?)(: .*)?\Z", fault.what, re.DOTALL)
     if what is None:
         return fault
     node = _at(root, what[2])

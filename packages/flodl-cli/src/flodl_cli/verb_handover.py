@@ -10,8 +10,8 @@ from flodl_cli.command_line import CommandLine
 from flodl_cli.node import Node
 from flodl_cli.project_files import Project
 from flodl_cli.verbs import VERBS
-from flodl_wire import environ
-from flodl_wire.faults import usage
+from flodl_wire import environ, exits
+from flodl_wire.faults import Refused, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,14 +35,36 @@ def hand_over_to_verb(line: CommandLine) -> NoReturn:
     os.environ.pop(environ.CONFIG_JSON, None)
     if line.verbosity is not None:
         os.environ[environ.VERBOSITY] = line.verbosity
-    if not any(word in ("-h", "--help") for word in line.rest):
-        env = project_files.chosen_env(line.env)
-        project = project_files.load(project_files.start_folder(), env)
-        if project is not None:
-            if env is not None:
-                os.environ[environ.FDL_ENV] = env
-            os.environ[environ.CONFIG_JSON] = config_json(project, checked=line.command not in _HOT).encode().hex()
+    own = line.rest[: line.rest.index("--")] if "--" in line.rest else line.rest
+    if "-h" not in own and "--help" not in own:
+        try:
+            hand_over_config(line)
+        except Refused as fault:
+            if line.command == "join":
+                fault.exit_code = exits.USAGE  # a flaw of this box: whoever dials again for ever must not
+            raise
     sibling.hand_over([tool, *verb.argv[1:], *line.rest])
+
+
+def hand_over_config(line: CommandLine) -> None:
+    """Set the variable in which the tool looks for the project's blocks. Raises Refused when one of them is wrong."""
+    env = project_files.chosen_env(line.env)
+    project = project_files.load(project_files.start_folder(), env)
+    if project is None:
+        return
+    if env is not None:
+        os.environ[environ.FDL_ENV] = env
+    made = join_json(project) if line.command == "join" else config_json(project, checked=line.command not in _HOT)
+    os.environ[environ.CONFIG_JSON] = made.encode().hex()
+
+
+def join_json(project: Project) -> str:
+    """What a walk-in needs: its own block. Whatever the cluster block says is other boxes' business."""
+    from flodl_cli import join_block
+
+    node = project.config.get("join")
+    document = {"manifest": project.manifest, "join": None if node is None else join_block.parse(node)}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
 def config_json(project: Project, *, checked: bool) -> str:

@@ -1,0 +1,106 @@
+"""The program a walk-in runs: whether it is there, and, when it trains with flodl, what its model and data are.
+
+Asked with an environment variable set, a script's `Trainer` builds its model, says what it is made of and exits before
+training. A script that knows nothing of flodl would start to train instead, so only files that import it are asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from flodl_wire import environ
+from flodl_wire.deadlines import deadline
+from flodl_wire.entry_words import Words
+from flodl_wire.faults import Refused, Transient
+from flodl_wire.plane_messages import TensorSpec
+
+_SECONDS = 300.0  # torch from a cold disk, then a large model
+_KNOWS_US = re.compile(r"^\s*(import|from)\s+flodl_planes\b", re.MULTILINE)
+SIGNATURE = "flodl-model-sig: "  # the line that says it
+
+
+class Signatures(msgspec.Struct, omit_defaults=True):
+    """What the line holds as JSON. Signatures are 64 hex digits, "" when there is none to compare."""
+
+    model_sig: str = ""
+    dataset_sig: str = ""
+    tensors: list[TensorSpec] = []
+
+
+def resolve(words: Words, folder: str) -> list[str]:
+    """The program as it can be started from `folder`. Raises Refused when it is not there."""
+    program, script = list(words.program), words.script
+    if script and not (Path(folder) / Path(script).expanduser()).is_file():
+        raise Refused("no-bin", f"cannot run {script}", f"there is no such file in {folder}", "check --bin or join.bin")
+    if script and program == [script]:  # bin: train.py
+        if os.access(Path(folder) / script, os.X_OK):
+            return [str(Path(folder) / Path(script).expanduser())]
+        return ["python", script]
+    name = program[0]
+    if "/" in name:
+        path = Path(folder) / Path(name).expanduser()
+        if not path.is_file():
+            raise Refused("no-bin", f"cannot run {name}", f"there is no such file in {folder}", "check --bin")
+        if not os.access(path, os.X_OK):
+            raise Refused("no-bin", f"cannot run {name}", "it is not executable", f"chmod +x {path}")
+        return [str(path), *program[1:]]
+    if shutil.which(name, path=search_path()) is None:
+        local = Path(folder) / name
+        if local.is_file() and os.access(local, os.X_OK):
+            return [str(local), *program[1:]]
+        raise Refused("no-bin", f"cannot run {name}", "it is neither on PATH nor in the project", "check --bin")
+    return program
+
+
+def search_path() -> str:
+    """PATH as the ranks will have it: the folder of our own executables first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def knows_us(script: str, folder: str) -> bool:
+    """True for a Python file that imports flodl_planes."""
+    try:
+        return bool(script) and bool(_KNOWS_US.search((Path(folder) / script).read_text(errors="replace")))
+    except OSError:
+        return False
+
+
+def probe(program: list[str], args: list[str], folder: str) -> Signatures:
+    """Ask the program for its signatures. Raises Transient: what it cannot say today it may say after the next edit."""
+    env = {name: value for name, value in os.environ.items() if name not in environ.ROLE_VARIABLES}
+    env |= {environ.MODEL_SIG_PROBE: "1", "PATH": search_path(), "CUDA_VISIBLE_DEVICES": ""}
+    what = f"cannot learn the model of {' '.join(program)}"
+    fix = "mend the script; --no-sig-probe joins without comparing models"
+    try:
+        done = subprocess.run(
+            [*program, *args],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=max(deadline(_SECONDS), 60.0),  # most of it is processor time, which no scale makes shorter
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Transient("sig-probe", what, "asked only for that, it went on for minutes", fix) from None
+    except OSError as err:
+        raise Transient("sig-probe", what, err.strerror or str(err), fix) from None
+    for line in done.stdout.splitlines():
+        if line.startswith(SIGNATURE):
+            try:
+                return msgspec.json.decode(line.removeprefix(SIGNATURE), type=Signatures)
+            except msgspec.MsgspecError as err:
+                raise Transient("sig-probe", what, f"it answered in other words: {err}", fix) from None
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise Transient("sig-probe", what, said[-1].strip() if said else f"it ended with {done.returncode}", fix)
+    return Signatures()  # it imports flodl_planes and came to no Trainer
