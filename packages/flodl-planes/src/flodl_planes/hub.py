@@ -121,7 +121,7 @@ class Hub:
             if isinstance(event, PassedSocket):
                 self._adopt(event)
             elif isinstance(event, Taken):
-                self._say(hub_messages.Taken(event.number, event.why))
+                self._say(hub_messages.Taken(event.number))
             elif self.spec.mode != "torch":
                 self._happened(event)
             if isinstance(event, Stop):

@@ -27,6 +27,7 @@ from flodl_planes.layout import Layout
 from flodl_planes.local_ranks import listen
 from flodl_planes.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.sealed_socket import answer
+from flodl_planes.strangers import Strangers, address_of
 from flodl_wire import deadlines, frames
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.messages import decode_message, encode_message
@@ -65,6 +66,7 @@ class HubTransport:
         self._average: NDArray[np.uint8] | None = None
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
+        self._strangers: Strangers[socket.socket] = Strangers()
         self._closed = False
         self._path = socket_path
         self._listener = listen(socket_path)
@@ -74,10 +76,15 @@ class HubTransport:
     # what the coordinator orders
 
     def adopt(self, sock: socket.socket, head: bytes, number: int) -> None:
-        """A relay connection that the door has passed on, with the bytes it had read. A Taken event says what became of
-        it.
+        """A relay connection that the door has passed on, with the bytes it had read. It is Taken at once: one that
+        dawdles here must keep nobody waiting at the door.
         """
-        threading.Thread(target=self._answer, args=(sock, head, number), name="answer", daemon=True).start()
+        self._events.put(events.Taken(number))
+        one_too_many = self._strangers.enter(sock, address_of(sock))
+        if one_too_many:
+            with contextlib.suppress(OSError):
+                one_too_many.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+        threading.Thread(target=self._answer, args=(sock, head), name="answer", daemon=True).start()
 
     def send_rank(self, rank: int, message: RankDown) -> None:
         """Pass `message` on; nothing happens when that rank is not there any more."""
@@ -140,6 +147,9 @@ class HubTransport:
                 self._attempt.abort()
         for link in links:
             link.close()
+        for stranger in self._strangers.everybody():
+            with contextlib.suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)
         self._begun.put(None)
 
     # rounds
@@ -216,15 +226,15 @@ class HubTransport:
             link = SharedLink(FrameSocket(sock, deadlines.deadline(deadlines.SILENCE)))
             threading.Thread(target=self._listen_to, args=(link, []), name="relay", daemon=True).start()
 
-    def _answer(self, sock: socket.socket, head: bytes, number: int) -> None:
+    def _answer(self, sock: socket.socket, head: bytes) -> None:
         link = RemoteLink()
         try:
             link.link, arrived = answer(sock, head, self._salt, self._keyed, link.place)
-        except Fault as fault:
+        except Fault:
             sock.close()
-            self._events.put(events.Taken(number, str(fault)))
             return
-        self._events.put(events.Taken(number))
+        finally:
+            self._strangers.leave(sock)
         self._listen_to(link, arrived)
 
     def _listen_to(self, link: RelayLink, arrived: list[frames.Frame]) -> None:

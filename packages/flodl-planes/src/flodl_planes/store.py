@@ -12,10 +12,10 @@ import contextlib
 import queue
 import socket
 import threading
-from collections import Counter
 from typing import Any
 
 from flodl_planes.store_child import StoreChild
+from flodl_planes.strangers import Strangers, address_of
 from flodl_planes.transport_events import Taken
 from flodl_wire import deadlines, preface
 from flodl_wire.channel import Responder
@@ -23,7 +23,6 @@ from flodl_wire.faults import Broken, Fault, Transient
 from flodl_wire.frames import STORE
 
 PIECE = 256 * 1024  # bytes of one store frame; the wire allows 1 MiB
-STRANGERS = 256  # connections that have not shown their key yet
 
 
 class Store:
@@ -38,7 +37,7 @@ class Store:
         self._child = StoreChild(events.put)
         self._port: asyncio.Task[int] | None = None
         self._carriers: set[asyncio.Task[None]] = set()
-        self._strangers: dict[asyncio.Task[None], str] = {}  # with their addresses, in order of arrival
+        self._strangers: Strangers[asyncio.Task[None]] = Strangers()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
         self._thread.start()
@@ -59,19 +58,16 @@ class Store:
     def _begin(self, sock: socket.socket, head: bytes, number: int) -> None:
         """It is in our hands at once: one that dawdles here must keep nobody waiting at the door."""
         self._events.put(Taken(number))
-        if len(self._strangers) >= STRANGERS:
-            busiest = Counter(self._strangers.values()).most_common(1)[0][0]
-            oldest = next(task for task, address in self._strangers.items() if address == busiest)
-            del self._strangers[oldest]
-            oldest.cancel()
         task = self._loop.create_task(self._carry(sock, head))
         self._carriers.add(task)
-        self._strangers[task] = _address(sock)
         task.add_done_callback(self._forget)
+        one_too_many = self._strangers.enter(task, address_of(sock))
+        if one_too_many:
+            one_too_many.cancel()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._carriers.discard(task)
-        self._strangers.pop(task, None)
+        self._strangers.leave(task)
 
     def _stop(self) -> None:
         tasks: list[asyncio.Task[Any]] = [*self._carriers, *([self._port] if self._port else [])]
@@ -90,7 +86,7 @@ class Store:
             channel = Responder(lambda _: self._salt, kinds=(preface.STORE,))
             shown = _proven(reader, near, channel, head)
             first = await asyncio.wait_for(shown, deadlines.deadline(deadlines.PREFACE))
-            self._strangers.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # we are one
+            self._strangers.leave(asyncio.current_task())  # type: ignore[arg-type]  # we are one
             ends.callback(near.transport.abort)
             store_reader, far = await asyncio.open_connection("127.0.0.1", await self._store_port())
             ends.callback(far.transport.abort)
@@ -120,13 +116,6 @@ async def _streams(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.S
     except BaseException:
         sock.close()
         raise
-
-
-def _address(sock: socket.socket) -> str:
-    try:
-        return str(sock.getpeername()[0])
-    except (OSError, IndexError):
-        return ""
 
 
 async def _proven(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, channel: Responder, head: bytes) -> bytes:

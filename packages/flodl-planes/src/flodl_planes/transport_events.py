@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from flodl_wire.plane_messages import RankUp
 
@@ -36,8 +35,8 @@ class RankLost:
 class RelayLost:
     """The connection to a host's relay is gone.
 
-    `interrupted` is the round that must be started again without that host (its attempt is aborted, nothing was applied); None when no
-    round hangs on it.
+    `interrupted` is the round that must be started again without that host (its attempt is aborted, nothing was
+    applied); None when no round hangs on it.
     """
 
     host: str
@@ -47,7 +46,9 @@ class RelayLost:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """Attempt `attempt` of round `round` is decided: nothing that is lost from now on can take a deposit out of its average."""
+    """Attempt `attempt` of round `round` is decided: nothing that is lost from now on can take a deposit out of its
+    average.
+    """
 
     round: int
     attempt: int
@@ -57,10 +58,9 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Taken:
-    """Connection `number` has authenticated, was dropped for the reason `why`, or is held (a store channel)."""
+    """Connection `number` is in the hub's hands, whatever becomes of it."""
 
     number: int
-    why: str = ""
 
 
-TransportEvent = Union[RelayJoined, FromRank, RankLost, RelayLost, RoundDone, Taken]
+TransportEvent = RelayJoined | FromRank | RankLost | RelayLost | RoundDone | Taken

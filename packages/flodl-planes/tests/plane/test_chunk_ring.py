@@ -89,3 +89,27 @@ def test_an_average_lands_where_it_belongs_and_is_complete_with_its_last_chunk()
     np.testing.assert_array_equal(into[::CHUNK_BYTES], range(1, len(LAYOUT.chunks) + 1))
     with pytest.raises(Broken):
         landing.place(ChunkHead(7, 1, 0), CHUNK_BYTES)
+
+
+def test_chunks_that_come_in_one_burst_with_their_round_are_kept_until_it_is_begun() -> None:
+    landing, into = Landing(), np.zeros(LAYOUT.total_bytes, np.uint8)
+    chunks = LAYOUT.chunks
+    places = [landing.place(ChunkHead(0, 0, chunk.sum_offset), chunk.live_bytes) for chunk in chunks[:3]]
+    landing.expect(0, 0, LAYOUT, into)  # the decoder had placed three before the Round was handled
+    for number, place in enumerate(places):  # the third is filled only now
+        place[:1] = bytes([number + 1])
+    for number, chunk in enumerate(chunks[3:], 3):
+        assert not landing.complete(0, 0)
+        landing.place(ChunkHead(0, 0, chunk.sum_offset), chunk.live_bytes)[:1] = bytes([number + 1])
+    assert landing.complete(0, 0)
+    np.testing.assert_array_equal(into[::CHUNK_BYTES], range(1, len(chunks) + 1))
+
+
+def test_early_chunks_of_a_round_that_never_begins_cost_no_more_than_a_few() -> None:
+    landing = Landing()
+    with pytest.raises(Broken, match="never begun"):
+        for number in range(9):
+            landing.place(ChunkHead(0, 0, number * CHUNK_BYTES), CHUNK_BYTES)
+    landing = Landing()
+    for round_number in range(9):  # a later round takes the place of one that was dropped
+        landing.place(ChunkHead(round_number, 0, 0), CHUNK_BYTES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flodl_planes.store import STRANGERS
+from flodl_planes.strangers import STRANGERS
 from flodl_planes.transport_events import Taken
 from flodl_wire.faults import Refused
 
