@@ -71,6 +71,7 @@ def dispatch(*, promote: bool = True, mode: str | None = None) -> Role:
         become("flodl-agent", "flodl-agent", ["run", "--", *command()])
     if role is Role.RELAY:
         become("flodl-planes", "flodl-planes", ["relay"])
+    promote = promote and environ.MODEL_SIG_PROBE not in os.environ  # asked only for what its model is
     if role is Role.ALONE and promote and (cluster := promotion.cluster_of_this_box()) is not None:
         if find("flodl-window") is None or find("flodl-agent") is None:
             print(

@@ -237,6 +237,11 @@ def check_dataset(data: Any, world_size: int) -> int:
     return samples
 
 
+def check_data_signature(given: object) -> None:
+    if given is not None and not isinstance(given, str):
+        raise refuse("data_signature", given, "it is no text", 'name the data, e.g. data_signature="imagenet-2012 v3"')
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

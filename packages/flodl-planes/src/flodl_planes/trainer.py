@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from flodl_planes import fault_hook, misuse
+from flodl_planes import fault_hook, misuse, signature_probe
 from flodl_planes.meter import Meter
 from flodl_planes.place import LocalCluster, local_cluster, read_envelope
 from flodl_planes.roles import dispatch
-from flodl_planes.terms import ALONE_MODE, Cadence, Settings, check_dataset
+from flodl_planes.terms import ALONE_MODE, Cadence, Settings, check_data_signature, check_dataset
 from flodl_planes.windows import Windows
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import EvalDone, Plan
@@ -51,6 +51,9 @@ class Trainer:
     default_collate.
     evaluate    a function model → {"name": number}; called once per epoch on the averaged model, in eval mode,
     without gradients.
+    data_signature
+                names the data, so that a host with other data is refused at the door; None: their number and 16 of
+                them (see data_signature.py), "": not compared.
     mode        cpu_sync or cpu_cadence; governs a run alone, and must agree with the world's where there is one.
     max_failure how many dead ranks end the run (1: none tolerated), or a share below 1; None: go on while one rank
     lives.
@@ -76,6 +79,7 @@ class Trainer:
         workers: int = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         evaluate: Callable[[torch.nn.Module], Mapping[str, float]] | None = None,
+        data_signature: str | None = None,
         mode: str | None = None,
         max_failure: int | float | None = None,
         gamma: float = 1.0,
@@ -104,6 +108,9 @@ class Trainer:
         self._settings = Settings(batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence)
         misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, evaluate=evaluate)
         check_dataset(data, 1)
+        check_data_signature(data_signature)
+        if signature_probe.asked():
+            signature_probe.answer(model, data, seed, data_signature)
         dispatch(mode=self._settings.mode)  # does not come back in a launcher, an agent or a relay
         self._place = local_cluster()
         if self._place.mode is not None:
