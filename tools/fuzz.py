@@ -28,7 +28,7 @@ from flodl_wire import frames, preface
 from flodl_wire.channel import Initiator, Responder
 from flodl_wire.faults import Fault
 from flodl_wire.frames import FrameDecoder
-from flodl_wire.join_messages import Accept, DeviceOffer, Hello, JoinDown
+from flodl_wire.join_messages import Accept, Beat, DeviceOffer, Hello, JoinDown
 from flodl_wire.message_examples import LINKS, by_link
 from flodl_wire.messages import decode_message, encode_message
 
@@ -202,8 +202,16 @@ async def assault(port: int, number: int, seed: int) -> None:
         sock.close()
 
 
-async def good_host(port: int, name: str) -> tuple[float, asyncio.StreamWriter]:
-    """A host joins as in life; seconds until it is in."""
+async def beats(channel: Initiator, writer: asyncio.StreamWriter) -> None:
+    """A host that takes part is heard every second."""
+    while True:
+        channel.send(frames.MESSAGE, encode_message(Beat()))
+        writer.write(channel.data_to_send())
+        await asyncio.sleep(1.0)
+
+
+async def good_host(port: int, name: str) -> tuple[float, asyncio.Task[None]]:
+    """A host joins as in life; seconds until it is in, and what keeps it there."""
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     channel = Initiator(preface.JOIN, SALT)
@@ -215,7 +223,7 @@ async def good_host(port: int, name: str) -> tuple[float, asyncio.StreamWriter]:
         for frame in channel.receive_data(data):
             answer = decode_message(frame.body, JoinDown, "the window")
             if isinstance(answer, Accept):
-                return time.perf_counter() - began, writer
+                return time.perf_counter() - began, asyncio.ensure_future(beats(channel, writer))
         writer.write(channel.data_to_send())
 
 
@@ -232,7 +240,7 @@ async def read_state(port: int) -> tuple[float, int]:
 async def besiege(port: int, pid: int, connections: int, seed: int) -> str:
     """All strangers, and good hosts and readers between them."""
     slowest_join = slowest_look = 0.0
-    members: list[asyncio.StreamWriter] = []
+    members: list[asyncio.Task[None]] = []
     warm, files = 0, open_files(pid)
     step = max(CROWD, connections // 20)
     for start in range(0, connections, step):
@@ -244,8 +252,8 @@ async def besiege(port: int, pid: int, connections: int, seed: int) -> str:
 
         crowd = [asyncio.ensure_future(one(number)) for number in range(start, min(start + step, connections))]
         await asyncio.sleep(0)
-        spent, writer = await good_host(port, f"good{start}")
-        members.append(writer)
+        spent, member = await good_host(port, f"good{start}")
+        members.append(member)
         look, joined = await read_state(port)
         assert joined >= len(members), "a member is gone"
         slowest_join, slowest_look = max(slowest_join, spent), max(slowest_look, look)
@@ -256,8 +264,8 @@ async def besiege(port: int, pid: int, connections: int, seed: int) -> str:
     assert slowest_join < PATIENCE and slowest_look < PATIENCE, (slowest_join, slowest_look)
     assert growth < GROWTH, f"the window grew by {growth >> 20} MiB"
     await drained(pid, files + len(members))
-    for writer in members:
-        writer.close()
+    for member in members:
+        member.cancel()
     return (
         f"port: {connections} strangers, {len(members)} hosts in, slowest join {1000 * slowest_join:.0f} ms, slowest "
         f"look {1000 * slowest_look:.0f} ms, the window grew by {growth / (1 << 20):.1f} MiB"
