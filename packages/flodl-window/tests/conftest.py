@@ -1,4 +1,4 @@
-"""The suite's kit stands beside the tests: window_worlds.py, window_fleet.py, window_hub.py."""
+"""The suite's kit stands beside the tests: window_worlds.py, window_transcript.py, window_house.py and the fakes."""
 
 from __future__ import annotations
 
