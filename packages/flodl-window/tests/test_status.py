@@ -187,3 +187,34 @@ def test_a_wrong_word_is_a_usage_error() -> None:
         with pytest.raises(Refused) as caught:
             cli_status.main(words)
         assert caught.value.exit_code == 2
+
+
+def test_the_text_shows_who_is_missing_and_who_was_refused_with_the_fix() -> None:
+    refused = {
+        "host": "vm",
+        "address": "10.0.0.7",
+        "code": "model-differs",
+        "what": "cannot admit vm",
+        "why": "its model is not that of node-a\x1b[31m",
+        "fix": "bring it to the same version",
+        "at_secs": 12.3,
+        "times": 41,
+    }
+    stranger = {**refused, "host": "", "why": "it holds another token", "fix": "", "times": 1}
+    shown = text(msgspec.structs.replace(STATE, refused=[refused, stranger], missing=["node-b"])).splitlines()
+    assert "  node-b  MISSING: the roster names it" in shown
+    assert shown[-4:] == [
+        "  refused:",
+        "    vm from 10.0.0.7 (+12s, 41 times): its model is not that of node-a\\x1b[31m",
+        "      fix: bring it to the same version",
+        "    somebody from 10.0.0.7 (+12s): it holds another token",
+    ]
+    many = text(msgspec.structs.replace(STATE, refused=[refused] * 30)).splitlines()
+    assert many[-1] == "    and 22 more: --json has them all"
+
+
+def test_a_walk_in_shows_both_ends_of_its_road() -> None:
+    member = Member("vm", [2], ["cpu"], ["cpu"], "", 3.0, "direct", "10.0.0.7")
+    member.own_address, member.dialled, member.walk_in = "172.17.0.2", "desk:1337", True
+    shown = text(msgspec.structs.replace(STATE, members=[member]))
+    assert "(direct 10.0.0.7, itself 172.17.0.2, to desk:1337)  walk-in" in shown
