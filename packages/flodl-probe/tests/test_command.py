@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -217,3 +218,24 @@ def test_a_question_is_answered_behind_a_marker_and_nonsense_is_refused() -> Non
 def test_the_audit_does_not_import_torch() -> None:
     code = "import sys; from flodl_probe.main import run; run(['--devices', 'cpu:1']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_ctrl_c_ends_every_ssh_at_once(tmp_path: Path, free_port: int) -> None:
+    """The stand-in for ssh says that it runs through a fifo, whose end tells that it is gone."""
+    fifo = tmp_path / "running"
+    os.mkfifo(fifo)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nexec 9>{fifo}\necho up >&9\nexec sleep 600 >/dev/null 2>&1\n")
+    ssh.chmod(0o755)
+    worker = {"host": "far-away", "local_devices": "cpu:1", "path": "/"}
+    config = tmp_path / "c.json"
+    controller = {"host": "127.0.0.1", "path": "/", "port": free_port}
+    config.write_text(json.dumps({"cluster": {"controller": controller, "workers": [worker]}}))
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    probe = subprocess.Popen([PROBE, "--timeout", "100", "--config", str(config)], env=env, stderr=subprocess.PIPE)
+    with fifo.open() as reader:
+        assert reader.readline() == "up\n"
+        probe.send_signal(signal.SIGINT)
+        assert reader.read() == ""
+    _, said = probe.communicate(timeout=30)
+    assert (probe.returncode, said) == (130, b"")

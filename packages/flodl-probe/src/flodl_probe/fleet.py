@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, suppress
 
 import msgspec
@@ -22,6 +23,7 @@ from flodl_probe.report import HostReport
 from flodl_wire import environ
 from flodl_wire.ssh_argv import enter, find_and_run, ssh_argv
 
+_FAREWELL = 3.0  # seconds for the threads to see their processes end
 _PASSED_ON = (environ.NET_TIMEOUT_SCALE, environ.VERBOSITY)
 
 
@@ -36,6 +38,7 @@ class Fleet:
         self._version = version
         self._live: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
+        self._ended = False
 
     def ask(self) -> list[HostReport]:
         targets = list(self._plan.targets)
@@ -57,6 +60,8 @@ class Fleet:
                 threading.Thread(target=self._one, args=(target, rows, index), daemon=True)
                 for index, target in enumerate(targets)
             ]
+            if sys.stderr.isatty():
+                print(f"asking {len(targets)} boxes, {self._seconds:g} s at most …", file=sys.stderr)
             for thread in threads:
                 thread.start()
             try:
@@ -64,6 +69,10 @@ class Fleet:
                     thread.join()
             finally:
                 self._end_all()
+                until = time.monotonic() + _FAREWELL
+                for thread in threads:
+                    if thread.ident is not None:
+                        thread.join(max(0.0, until - time.monotonic()))
         return [row for row in rows if row is not None]
 
     def _one(self, target: Target, rows: list[HostReport | None], index: int) -> None:
@@ -83,9 +92,13 @@ class Fleet:
     def _started(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
             self._live.append(process)
+            ended = self._ended
+        if ended:  # Ctrl-C came while it was being started
+            self._end_all()
 
     def _end_all(self) -> None:
         with self._lock:
+            self._ended = True
             for process in self._live:
                 if process.returncode is None:
                     with suppress(ProcessLookupError, PermissionError):

@@ -88,6 +88,7 @@ def _worker(
     return Question(
         host=worker.host,
         role="worker",
+        local=local,
         devices=flags.devices or devices.render(devices.parse(worker.local_devices, "local_devices")),
         several=several,
         path=worker.path,

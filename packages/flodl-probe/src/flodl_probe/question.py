@@ -30,6 +30,7 @@ class Question(msgspec.Struct, omit_defaults=True):
     host: str = ""  # this box's name in the config
     role: Role = "alone"
     devices: str = "all"
+    local: bool = False  # the box that asks: its agents are started without ssh and dial loopback
     several: bool = False  # the run spans several hosts
     path: str | None = None
     arch: str | None = None  # libtorch variant

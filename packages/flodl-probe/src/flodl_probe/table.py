@@ -30,6 +30,8 @@ def _row(host: HostReport) -> tuple[str, ...]:
     way = "-" if road is None else road.answer
     if road is not None and road.answer in ("probe", "window"):
         way = road.interface or road.kind
+    elif way == "refused" and not any(found.check == "road" and found.level != "ok" for found in host.findings):
+        way = "open"
     data = host.data_path
     return (
         name,
@@ -58,7 +60,12 @@ def _lines(name: str, findings: list[Finding], verbose: bool) -> list[str]:
     for found in findings:
         if found.level == "ok" and not verbose:
             continue
-        lines.append(f"{found.level}: {name}: {found.sentence()}")
+        lines.append(f"{found.level}: {name}: {_one_line(found.sentence())}")
         if found.fix:
-            lines.append(f"  fix: {found.fix}")
+            lines.append(f"  fix: {_one_line(found.fix)}")
     return lines
+
+
+def _one_line(text: str) -> str:
+    """Text from another box may not look like lines of ours."""
+    return " ".join(text.split())

@@ -116,7 +116,7 @@ def check_mtu(facts: Facts) -> list[Finding]:
 def check_names(facts: Facts) -> list[Finding]:
     """This box's own name as libraries look it up (gloo, MPI), and the controller's name as seen from here."""
     asked, road, found = facts.asked, facts.road, []
-    if asked.several and asked.role == "worker" and road and road.kind == "direct":
+    if asked.several and asked.role == "worker" and not asked.local and road and road.kind == "direct":
         address = next(iter(road.resolved), "")
         if _is_loopback(address):
             found.append(

@@ -6,7 +6,6 @@ torch is loaded by name, because this file is read as text by the probe and impo
 import importlib
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,18 +50,20 @@ def loopback_reduce(torch: Any) -> str:
     dist = importlib.import_module("torch.distributed")
     if not dist.is_available():
         return "this torch has no torch.distributed"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    reader, writer = os.pipe()
     child = os.fork()
     rank = 0 if child else 1
     text = ""
     try:
         timeout = importlib.import_module("datetime").timedelta(seconds=30)
-        dist.init_process_group(
-            "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=timeout
-        )
+        if rank == 0:  # on a port of the kernel's choice: a free one of ours may be taken by then
+            store = dist.TCPStore("127.0.0.1", 0, 2, True, timeout=timeout, wait_for_workers=False)
+            os.write(writer, b"%d\n" % store.port)
+        else:
+            os.close(writer)  # so that the end of the other one is seen
+            store = dist.TCPStore("127.0.0.1", int(os.read(reader, 16)), 2, False, timeout=timeout)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timeout)
         value = torch.full((1000,), float(rank + 1))
         dist.all_reduce(value)
         if float(value.sum()) != 3000.0:

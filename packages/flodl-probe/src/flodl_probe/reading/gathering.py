@@ -57,7 +57,7 @@ def gather(asked: Question) -> Facts:
         names += ["flodl-agent", "flodl-planes"]
     if asked.remote_hosts:
         names.append("ssh")
-    facts.tools = tools.find(names, project, home)
+    facts.tools = tools.find(names, project, home, beside_us=asked.local)
     facts.packages = tools.packages()
     if project is not None:
         facts.manifest_hash = manifest_hash(project)
