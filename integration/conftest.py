@@ -13,6 +13,7 @@ from integration.project import Project
 from tools.lab import Lab, missing
 
 Make = Callable[..., Project]
+OwnNetwork = Callable[[Path], list[str]]
 
 
 @pytest.fixture
@@ -34,6 +35,17 @@ def lab_possible() -> None:
     """Skips where no lab can be made. Under CI that is a failure: there the several hosts are the point."""
     if (why := missing()) and not os.environ.get("CI"):
         pytest.skip(f"several hosts on one machine: {why}")
+
+
+@pytest.fixture
+def own_network() -> Iterator[OwnNetwork]:
+    """`own_network(folder)`: words to put in front of a command, so that it runs in `folder` on a network of its own,
+    where port 1337 is free. No words where that needs root that we lack."""
+    if missing():
+        yield lambda folder: []
+        return
+    with Lab(["desk"]) as lab:
+        yield lambda folder: lab.hosts["desk"].command(cwd=folder)
 
 
 @pytest.fixture

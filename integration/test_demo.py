@@ -8,31 +8,20 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from tools.lab import Lab, missing
+from integration.conftest import OwnNetwork
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = [sys.executable, "-m", "tools.demo"]
 
 
-@pytest.fixture
-def own_network() -> Iterator[list[str]]:
-    """Words to put in front of a command so that port 1337 is its own; none where that needs root that we lack."""
-    if missing():
-        yield []
-        return
-    with Lab(["desk"]) as lab:
-        yield lab.hosts["desk"].command(cwd=ROOT)
-
-
-def test_the_demo_keeps_its_promises(own_network: list[str]) -> None:
+def test_the_demo_keeps_its_promises(own_network: OwnNetwork) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLODL_")}
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # the minute is promised on a box that does nothing else
     began = time.monotonic()
-    done = subprocess.run([*own_network, *DEMO], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=115)
+    command = [*own_network(ROOT), *DEMO]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=115)
     spent = time.monotonic() - began
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     result = json.loads((ROOT / "docs/examples/digits/runs/latest/result.json").read_text())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 
 import pytest
-from integration.conftest import Make
-from integration.project import rank_command
+from integration.conftest import Make, OwnNetwork
+from integration.project import BIN, rank_command
 
 PLAIN = {"run": rank_command("plain_rank.py"), "mode": "cpu_cadence"}
 LONG = {"run": rank_command("plain_rank.py", "--epochs", "100000"), "mode": "cpu_cadence"}
@@ -29,11 +30,12 @@ def test_two_ranks_train_to_done_and_leave_result_logs_metrics_checkpoint_and_st
     run.nothing_left(5)
 
 
-def test_the_bare_flag_runs_on_this_box_without_an_overlay(project: Make) -> None:
+def test_the_bare_flag_runs_on_this_box_without_an_overlay(project: Make, own_network: OwnNetwork) -> None:
     made = project(say=SAY)
-    made.write("fdl.yml", {"commands": {"say": {**SAY, "cluster": True}}})
-    run = made.start("--gpus", "cpu:2", "say")
-    run.done()
+    command = [*own_network(made.folder), str(BIN / "fdl"), "--gpus", "cpu:2", "say"]
+    done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, timeout=60, env=made.environment())
+    assert done.returncode == 0, done.stderr
+    assert sum('{"rank"' in line for line in done.stdout.splitlines()) == 2
 
 
 def test_every_line_of_a_rank_arrives_with_host_and_rank_in_front_and_its_log_holds_it(project: Make) -> None:
