@@ -17,10 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-_HOT = (
-    "status",
-    "start",
-)  # typed all day: their config is not run through msgspec, whose import alone costs a whole start
+# What of the cluster block is judged before a verb's tool sees it; of a verb not named here, all.
+_JUDGED = {
+    "status": "controller",  # typed all day: running the rest through msgspec costs a whole start
+    "start": "controller",
+    "probe": "nothing",  # it names every flaw itself, old keys too, where we would stop at the first
+}
 
 
 def hand_over_to_verb(line: CommandLine) -> NoReturn:
@@ -54,7 +56,8 @@ def hand_over_config(line: CommandLine) -> None:
         return
     if env is not None:
         os.environ[environ.FDL_ENV] = env
-    made = join_json(project) if line.command == "join" else config_json(project, checked=line.command not in _HOT)
+    command = line.command or ""
+    made = join_json(project) if command == "join" else config_json(project, _JUDGED.get(command, "all"))
     os.environ[environ.CONFIG_JSON] = made.encode().hex()
 
 
@@ -67,8 +70,10 @@ def join_json(project: Project) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
-def config_json(project: Project, *, checked: bool) -> str:
-    """The blocks that tools read, as JSON. Unless `checked`, only what names the controller is validated."""
+def config_json(project: Project, judged: str) -> str:
+    """The blocks that tools read, as JSON. `judged`: how much of the cluster block is validated (all, controller: what
+    names it, nothing).
+    """
     document: dict[str, object] = {"manifest": project.manifest}
     if project.env is not None:
         document["env_name"] = project.env
@@ -77,7 +82,7 @@ def config_json(project: Project, *, checked: bool) -> str:
         if node is not None:
             document[key] = node.plain()
     cluster = project.config.get("cluster")
-    if cluster is not None and (checked or not _names_a_controller(cluster)):
+    if cluster is not None and (judged == "all" or (judged == "controller" and not _names_a_controller(cluster))):
         import msgspec
 
         from flodl_cli import cluster_block
