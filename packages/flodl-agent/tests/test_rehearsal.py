@@ -18,7 +18,7 @@ WORDS = ("--token", SALT.hex(), "--devices", "cpu:2", "--host", "box-7")
 KNOWS_US = """
 import json, os, sys
 try:
-    import flodl_planes
+    from flodl_planes import Trainer
 except ImportError:
     pass
 if os.environ.get({variable!r}):

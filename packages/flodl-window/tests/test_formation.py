@@ -11,6 +11,7 @@ from flodl_wire.hub_messages import Finished, Form, RankIn, RelayIn
 from flodl_wire.join_messages import (
     Accept,
     Bye,
+    HostFault,
     RankExited,
     Reject,
     WorldFormed,
@@ -156,3 +157,18 @@ def test_loading_is_narrated() -> None:
     assert world.said[-1] == "ranks loading: 1 of 2 ready …" and world.run.why == "1 of 2 ranks ready"
     world.hub(RankIn(0))
     assert world.said[-1] == "ranks loading: 2 of 2 ready"
+
+
+def test_a_walk_in_that_is_told_to_end_before_the_world_forms_ends_nobody_else() -> None:
+    of = cluster(discovery=True, min_rank_start=2, start="manual")
+    world = Driven(of, fanout=False, loopback=True)
+    world.hello(hello("one"))
+    world.hello(hello("two"))
+    world.says("two", HostFault("signalled", "the agent of two was told to end", "it got SIGTERM"))
+    world.says("two", Bye())
+    world.gone("two")
+    world.at(5.0)
+    assert world.run.phase.value == "waiting" and list(world.run.ledger.members) == ["one"]
+    assert "the agent of two was told to end: it got SIGTERM" in world.said
+    world.hello(hello("two"))
+    assert world.run.phase.value == "staging"

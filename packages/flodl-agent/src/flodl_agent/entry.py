@@ -1,7 +1,7 @@
 """The program a walk-in runs: whether it is there, and, when it trains with flodl, what its model and data are.
 
 Asked with an environment variable set, a script's `Trainer` builds its model, says what it is made of and exits before
-training. A script that knows nothing of flodl would start to train instead, so only files that import it are asked.
+training. A script that has none would start to train instead, so only files that import it from flodl are asked.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ def search_path() -> str:
 
 
 def knows_us(script: str, folder: str) -> bool:
-    """True for a Python file that imports flodl_planes."""
+    """True for a Python file that imports flodl_planes and names a Trainer."""
     try:
-        return bool(script) and bool(_KNOWS_US.search((Path(folder) / script).read_text(errors="replace")))
+        text = (Path(folder) / script).read_text(errors="replace") if script else ""
     except OSError:
         return False
+    return bool(_KNOWS_US.search(text)) and "Trainer" in text
 
 
 def probe(program: list[str], args: list[str], folder: str) -> Signatures:

@@ -199,7 +199,10 @@ class Run:
         if world is None:
             if isinstance(message, HostFault):
                 what = message.what if host in message.what else f"host {host}: {message.what}"
-                self._lose_early(what, host, now, message.why, message.fix)
+                if self.charter.fanout and self.ledger.named(host) is not None:
+                    self._lose_early(what, host, now, message.why, message.fix)
+                else:  # who came by itself may leave again; the end of its link strikes it out
+                    self._say(f"{what}: {message.why}" if message.why else what)
             return
         if isinstance(message, RankExited):
             world.rank_exited(message, now)
