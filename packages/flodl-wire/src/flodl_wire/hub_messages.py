@@ -62,7 +62,7 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class Taken(msgspec.Struct, tag="taken"):
-    """From the hub: connection `number` no longer counts as in flight: it has authenticated, was dropped, or is held."""
+    """From the hub: connection `number` no longer counts as in flight: authenticated, dropped, or held."""
 
     number: int
     why: str = ""  # when dropped
