@@ -100,7 +100,7 @@ class Ledger:
 
         `replace`: an entry of the same name is dead and makes room, if the newcomer may come in.
         """
-        before = dict(self.members)
+        before = dict(self.members) if replace else {}
         if replace:
             self.strike(hello.host)
         try:
