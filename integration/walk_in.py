@@ -33,11 +33,15 @@ def walk_in(cluster: Cluster, host: str, *words: object, env: dict[str, str] | N
     return typed
 
 
+def guard(port: int) -> str:
+    """What authorized_keys says in front of a join key: a forward to that port, and nothing else."""
+    return f'restrict,port-forwarding,permitopen="127.0.0.1:{port}",command="/usr/sbin/nologin"'
+
+
 def guarded_key(cluster: Cluster, host: str, port: int) -> Path:
     """A key on `host` that desk's sshd lets in for one thing: a forward to its own `port`."""
     key = cluster.lab.home(host) / "join_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    guard = f'restrict,port-forwarding,permitopen="127.0.0.1:{port}",command="/usr/sbin/nologin"'
     keys = cluster.lab.home("desk") / ".ssh/authorized_keys"
-    keys.write_text(f"{keys.read_text().rstrip()}\n{guard} {key.with_suffix('.pub').read_text()}")
+    keys.write_text(f"{keys.read_text().rstrip()}\n{guard(port)} {key.with_suffix('.pub').read_text()}")
     return key
