@@ -67,12 +67,30 @@ def test_what_may_be_left_out_may_be_left_out(tmp_path: Path) -> None:
         ("run", "0123456789ABCDEF0123456789ABCDEF"),
         ("built", "no"),
         ("surprise", 1),
+        ("digest", {"sha256": "00", "files": 1, "bytes": 1}),
+        ("digest", {"sha256": "0" * 64, "files": True, "bytes": 1}),
+        ("digest", 5),
+        ("check", "0" * 64),
     ],
 )
 def test_a_wrong_key_is_named(tmp_path: Path, key: str, value: object) -> None:
     with pytest.raises(Refused) as caught:
         run_manifest.read(write(tmp_path, **{key: value}))
     assert key in caught.value.what
+
+
+def test_a_bin_beside_its_project_stays_in_the_tree(tmp_path: Path) -> None:
+    assert run_manifest.read(write(tmp_path, bin="../target/x")).bin == "../target/x"
+
+
+def test_what_is_written_is_read_and_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
+    made = run_manifest.read(write(tmp_path, args=["a b", "ü\n", "", "1"]))
+    path = tmp_path / "again.yml"
+    path.write_bytes(made.render())
+    assert run_manifest.read(path) == made
+    path.write_text(path.read_text().replace("ddp-bench", "other-bench"))
+    with pytest.raises(Refused, match="edited by hand"):
+        run_manifest.read(path)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +132,8 @@ def test_json_is_one_document_on_failure_too(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_executable_says_what_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["publish"]) == 2
-    assert "it has: show" in capsys.readouterr().err
+    assert main.main(["publsh"]) == 2
+    assert "it has: publish, fetch, build, show" in capsys.readouterr().err
     tool = Path(sys.executable).parent / "flodl-publish"
     assert subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
         "flodl-publish"

@@ -1,10 +1,13 @@
-"""`.fdl-run.yml`, the manifest at the root of a published tree: read and checked (seed 001).
+"""`.fdl-run.yml`, the manifest at the root of a published tree: read, checked and written (seed 001).
 
 Its presence is the commit point of a publish; a worker learns from it what to build, what to run, and which run it is.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import posixpath
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,12 +20,26 @@ from flodl_wire.faults import Refused, Transient
 NAME = ".fdl-run.yml"
 MAX_BYTES = 1 << 20
 RUN_ID = re.compile(r"[0-9a-f]{32}\Z")
-KEYS = ("cwd", "build", "bin", "args", "origin", "toolchain", "rustc", "published_epoch", "run", "built")
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+KEYS = (
+    *("cwd", "build", "bin", "args", "origin", "toolchain", "rustc", "published_epoch", "run", "built"),
+    *("digest", "check"),
+)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Of the tree: `sha256` is that of the sidecar, which holds one line for each file."""
+
+    sha256: str
+    files: int
+    bytes: int
 
 
 @dataclass(frozen=True)
 class RunManifest:
-    """What a published run is. `cwd` and `bin` are relative: to the tree's root, and to `cwd`."""
+    """What a published run is. `cwd` is relative to the tree's root, `bin` to `cwd`; neither leads out of the tree."""
 
     bin: str
     run: str  # 32 hex; every publish makes a new one, and one world holds one
@@ -33,9 +50,26 @@ class RunManifest:
     origin: str = ""
     toolchain: str = ""  # advisory: of the controller; the seeds' `rustc` is read as this
     built: bool = True  # false: --no-build, nothing has built this tree
+    digest: Digest | None = None  # None: written by an older flodl-publish
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        document = asdict(self)
+        if self.digest is None:
+            del document["digest"]
+        return document
+
+    def render(self) -> bytes:
+        """The file. `check` binds the keys together, so that an edit by hand is seen."""
+        document = self.as_dict()
+        document["check"] = _check(document)
+        head = "# Written by flodl-publish; workers refuse an edited one, and the next publish overwrites it.\n"
+        text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=1000)
+        return (head + text).encode()
+
+
+def leads_out(path: str) -> bool:
+    """True when a relative path is none, or climbs above the folder it starts in."""
+    return path.startswith(("/", "~")) or posixpath.normpath(path).split("/")[0] == ".."
 
 
 def path_in(place: Path) -> Path:
@@ -62,7 +96,8 @@ def read(path: Path) -> RunManifest:
     except OSError as err:
         raise Refused("unreadable", f"cannot read {path}", err.strerror or str(err)) from None
     try:
-        document = yaml.safe_load(data.decode("utf-8")) if len(data) <= MAX_BYTES else "too large"
+        text = data.decode("utf-8")
+        document = yaml.load(text, Loader=_Loader) if len(data) <= MAX_BYTES else "too large"
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as err:
         raise Refused("bad-manifest", f"cannot read {path}", f"it is no YAML: {str(err).splitlines()[0]}") from None
     return parse(document, str(path))
@@ -88,12 +123,13 @@ def parse(document: object, source: str) -> RunManifest:
             raise refuse(key, "it is missing" if value is None else "it must be text")
         return value
 
-    def inside(key: str, default: str | None = None) -> str:
-        value = text(key, default)
-        if value.startswith(("/", "~")) or ".." in Path(value).parts:
-            raise refuse(key, f"{value!r} leads out of the published tree")
-        return value
-
+    cwd, binary = text("cwd", ""), text("bin")
+    if leads_out(cwd):
+        raise refuse("cwd", f"{cwd!r} leads out of the published tree")
+    if not binary.strip():
+        raise refuse("bin", "it is blank")
+    if leads_out(binary) and (binary.startswith(("/", "~")) or leads_out(f"{cwd or '.'}/{binary}")):
+        raise refuse("bin", f"{binary!r} leads out of the published tree")
     args = document.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
         raise refuse("args", "it must be a list of texts")
@@ -106,10 +142,26 @@ def parse(document: object, source: str) -> RunManifest:
     built = document.get("built", True)
     if not isinstance(built, bool):
         raise refuse("built", "it must be true or false")
-    binary = inside("bin")
-    if not binary.strip():
-        raise refuse("bin", "it is blank")
+    digest = _digest(document.get("digest"), refuse)
+    if "check" in document and document["check"] != _check({k: v for k, v in document.items() if k != "check"}):
+        raise refuse("check", "its keys are not those that were published: it was edited by hand")
     toolchain = text("toolchain", "") or text("rustc", "")
-    return RunManifest(
-        binary, run, epoch, inside("cwd", ""), text("build", ""), args, text("origin", ""), toolchain, built
-    )
+    origin, build = text("origin", ""), text("build", "")
+    return RunManifest(binary, run, epoch, cwd, build, args, origin, toolchain, built, digest)
+
+
+def _digest(value: object, refuse: Any) -> Digest | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or set(value) != {"sha256", "files", "bytes"}:
+        raise refuse("digest", "it must hold sha256, files and bytes")
+    counts = [value["files"], value["bytes"]]
+    if not isinstance(value["sha256"], str) or not SHA256.match(value["sha256"]):
+        raise refuse("digest.sha256", "it must be 64 hex digits")
+    if any(not isinstance(count, int) or isinstance(count, bool) or count < 0 for count in counts):
+        raise refuse("digest", "files and bytes must be counts")
+    return Digest(value["sha256"], *counts)
+
+
+def _check(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,328 @@
+"""A publish from the spec to the manifest.
+
+The manifest is the commit point: it goes before the tree is touched and comes back, by rename, when the tree, its
+sidecar and every gate are good. Whatever ends a publish in between leaves a tree without a manifest, which no worker
+takes. All that can be refused is refused before, while the run published last still stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import posixpath
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flodl_publish import (
+    building,
+    copying,
+    imports,
+    libtorch,
+    lock,
+    mirror,
+    projects,
+    pulling,
+    recipe,
+    selection,
+    sidecar,
+)
+from flodl_publish.building import Built, Work
+from flodl_publish.index import Index, sync_folder, write_whole
+from flodl_publish.libtorch import Variant
+from flodl_publish.place import Place
+from flodl_publish.report import Report, worker_specs
+from flodl_publish.run_manifest import RunManifest
+from flodl_publish.settings import Settings
+from flodl_publish.source import without_secrets
+from flodl_publish.tree import SIDECAR, Tree
+from flodl_wire import environ
+from flodl_wire.faults import Broken, Fault, Refused
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A publish as asked: `gates` are libtorch variants besides the active one; `host` is how workers name this box."""
+
+    settings: Settings
+    gates: list[str]
+    project: Path | None
+    host: str = ""
+    no_build: bool = False
+    dry_run: bool = False
+    wait: bool = False
+
+
+def publish(wish: Wish, say: Callable[[str], None]) -> Report:
+    """Raises a Fault; its text says whether the run published before still stands."""
+    began = time.monotonic()
+    settings = wish.settings
+    place = Place(settings.to)
+    variants = _variants(wish)
+    with _room(place), lock.held(place.state, "publish", wait=wish.wait, say=say):
+        source = _bring(settings, place, say)
+        tree = selection.select(source)
+        _check(settings, source, tree)
+        _warn(settings, source, tree)
+        report = _report(wish, place, tree)
+        if wish.dry_run:
+            return report
+        try:
+            _commit(wish, place, source, tree, variants, report, say)
+        except BaseException:
+            for warning in tree.warnings:  # they may be the cause
+                say(f"warning: {warning}")
+            raise
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def _variants(wish: Wish) -> list[Variant | None]:
+    """Those to build against, the active one (or the environment's own torch) first."""
+    if wish.no_build:
+        if wish.gates:
+            raise Refused(
+                "usage", "cannot use --gate with --no-build", "one asks for what the other skips", exit_code=2
+            )
+        return []
+    return [libtorch.active(wish.project), *(libtorch.named(name, wish.project) for name in wish.gates)]
+
+
+def _bring(settings: Settings, place: Place, say: Callable[[str], None]) -> Path:
+    """The source as a folder of this box."""
+    source = settings.source
+    if source.kind == "file":
+        return Path(source.path)
+    say(f"fetching {source.origin}")
+    origin = place.state / "fetched-from"
+    kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
+    if place.fetched.exists() and (not origin.exists() or origin.read_text() != kind):
+        shutil.rmtree(place.fetched)
+    login = pulling.Login(settings.identity)
+    if source.kind == "git":
+        pulling.git(source, place.fetched, login)
+    else:
+        pulling.rsync(source, place.fetched, login, pulling.UNPUBLISHED)
+    write_whole(origin, kind.encode())
+    return place.fetched
+
+
+def _check(settings: Settings, source: Path, tree: Tree) -> None:
+    if not tree.files:
+        raise Refused("empty", f"cannot publish {settings.source.origin}", "it holds no file that travels")
+    if settings.cwd and not tree.holds_folder(settings.cwd):
+        why = "nothing in it travels" if (source / settings.cwd).is_dir() else "there is no such folder in the source"
+        raise Refused("no-cwd", f"cannot publish with --cwd {settings.cwd}", why)
+    for path, named_by in projects.needed(source, settings.cwd).items():
+        file = source / path
+        if path == "." or tree.holds_folder(path) or path in tree.files:
+            continue
+        rule = _rule(source, tree, path)
+        what = f"cannot publish {settings.source.origin}"
+        if not file.exists():
+            raise Refused("no-dependency", what, f"{named_by} depends on {path}, and there is no such path")
+        raise Refused("no-dependency", what, f"{named_by} depends on {path}, which does not travel: {rule}")
+
+
+def _warn(settings: Settings, source: Path, tree: Tree) -> None:
+    """Modules that the program imports here and that would be missing there, by the rule that keeps them out."""
+    program = posixpath.normpath(f"{settings.cwd or '.'}/{settings.bin}")
+    if not program.endswith(".py") or not (source / program).is_file():
+        return
+    places = imports.roots(settings.cwd, program)
+    for path, importer in imports.closure(source, program, places).items():
+        if path not in tree.files:
+            by = f"{importer} imports it" if importer else "it is what workers run"
+            tree.warnings.append(f"{path} does not travel, and {by}: {_rule(source, tree, path)}")
+
+
+def _rule(source: Path, tree: Tree, path: str) -> str:
+    if tree.by == "git":
+        rule = selection.ignore_rule(source, path)
+        return f"git ignores it by {rule}" if rule else "git does not track it"
+    return f"{selection.is_built(path) or path} counts as an environment, a cache or a build"
+
+
+def _report(wish: Wish, place: Place, tree: Tree) -> Report:
+    settings = wish.settings
+    host = wish.host or os.environ.get(environ.HOST_NAME) or socket.gethostname()
+    user = os.environ.get(environ.HOST_USER) or _user()
+    return Report(
+        tree=str(place.tree),
+        served=str(place.root),
+        built=False,
+        toolchain="",
+        args=settings.args,
+        run="",
+        digest=None,
+        origin=settings.source.origin,
+        published_epoch=0,
+        host=host,
+        worker_specs=worker_specs(user, host, place.root),
+        cwd=settings.cwd,
+        build=settings.build,
+        bin=settings.bin,
+        files=len(tree.files),
+        links=len(tree.links),
+        bytes=tree.bytes,
+        largest=[{"path": path, "bytes": count} for path, count in tree.largest()],
+        left_out=[{"path": each.path, "why": each.why} for each in tree.left_out],
+        warnings=list(tree.warnings),
+        by=tree.by,
+        dry_run=wish.dry_run,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no passwd entry: ssh's own default holds
+        return ""
+
+
+def _commit(
+    wish: Wish,
+    place: Place,
+    source: Path,
+    tree: Tree,
+    variants: list[Variant | None],
+    report: Report,
+    say: Callable[[str], None],
+) -> None:
+    settings = wish.settings
+    place.tree.mkdir(parents=True, exist_ok=True)
+    stood = place.manifest.exists()
+    if stood:
+        place.manifest.unlink()
+        sync_folder(place.tree)
+    with _without_manifest(stood):
+        done = _fill(place, source, tree, say)
+        data = sidecar.render(done.hashes, tree)
+        target = place.tree / SIDECAR
+        if not target.exists() or target.read_bytes() != data:
+            write_whole(target, data)
+        builds = _gates(wish, place, tree, done.hashes, variants, say)
+        manifest = RunManifest(
+            bin=settings.bin,
+            run=secrets.token_hex(16),
+            published_epoch=int(time.time()),
+            cwd=settings.cwd,
+            build=settings.build,
+            args=settings.args,
+            origin=settings.source.origin,
+            toolchain=_toolchain(builds, place, settings),
+            built=not wish.no_build,
+            digest=sidecar.digest(data, tree),
+        )
+        write_whole(place.manifest, manifest.render())
+    report.run, report.published_epoch, report.built = manifest.run, manifest.published_epoch, manifest.built
+    report.toolchain, report.digest = manifest.toolchain, manifest.as_dict()["digest"]
+    report.copied, report.removed = done.copied, done.removed
+    for built in builds:
+        report.warnings += built.warnings
+        report.gates.append({"variant": built.variant, "recipe": built.recipe, "seconds": built.seconds})
+    if builds:
+        report.build = settings.build or builds[0].recipe.replace(recipe.WORDS["nothing"], "")
+
+
+def _fill(place: Place, source: Path, tree: Tree, say: Callable[[str], None]) -> mirror.Mirrored:
+    """The served tree becomes `tree`; the indexes are kept also when that fails, for the next try."""
+    known_file, ours_file = place.state / "source.json", place.state / "tree.json"
+    known, ours = Index.load(known_file), Index.load(ours_file)
+    kept = None
+    try:
+        kept = mirror.mirror(source, tree, place.tree, known, ours, strict=True)
+    finally:
+        if kept is None or kept.changed or not ours_file.exists():
+            with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
+                known.save(known_file)
+                ours.save(ours_file)
+    return kept
+
+
+def _gates(
+    wish: Wish,
+    place: Place,
+    tree: Tree,
+    hashes: dict[str, str],
+    variants: list[Variant | None],
+    say: Callable[[str], None],
+) -> list[Built]:
+    """Each variant's build, in a copy of the tree of its own: what a build leaves behind is never served."""
+    settings = wish.settings
+    start = settings.cwd + "/" if settings.cwd else ""
+    others = [path for path in tree.files if path.endswith(".py") and path.startswith(start)]
+    builds: list[Built] = []
+    for variant in variants:
+        where, state = place.tree, place.state
+        if recipe.choose(place.tree / settings.cwd, settings.build).kind != "nothing":
+            state = place.gate(variant.name if variant else "environment")
+            where = state / "tree"
+            _copy_for_gate(place, tree, hashes, where, state)
+        work = Work(where, settings.cwd, settings.build, settings.bin, state)
+        builds.append(building.build(work, variant, say, others if not builds else ()))
+    return builds
+
+
+def _copy_for_gate(place: Place, tree: Tree, hashes: dict[str, str], where: Path, state: Path) -> None:
+    served = Tree(links=tree.links, dirs=tree.dirs)
+    known = Index()
+    for path, sha256 in hashes.items():
+        found = copying.of_stat(os.lstat(f"{place.tree}/{path}"))
+        served.files[path] = found
+        known.put(path, found, sha256)
+    state.mkdir(parents=True, exist_ok=True)
+    ours = Index.load(state / "tree.json")
+    try:
+        mirror.mirror(place.tree, served, where, known, ours, strict=False)
+    finally:
+        with contextlib.suppress(OSError):
+            ours.save(state / "tree.json")
+
+
+def _toolchain(builds: list[Built], place: Place, settings: Settings) -> str:
+    if builds:
+        return builds[0].toolchain
+    project = place.tree / settings.cwd
+    return building.toolchain(recipe.choose(project, settings.build), project)
+
+
+@contextmanager
+def _room(place: Place) -> Iterator[None]:
+    try:
+        place.root.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as err:
+        raise _from_system(place, err) from None
+
+
+@contextmanager
+def _without_manifest(stood: bool) -> Iterator[None]:
+    """What fails in here leaves the served tree without a manifest, and says so."""
+    after = "nothing is published now: workers wait until a publish succeeds" if stood else "nothing is published"
+    try:
+        yield
+    except Fault as fault:
+        fault.args = (f"{fault}\n{after}",)
+        fault.why = f"{fault.why}\n{after}" if fault.why else after
+        raise
+    except OSError as err:
+        broken = _from_system(None, err)
+        raise Broken(broken.code, broken.what, f"{broken.why}\n{after}", broken.fix) from None
+
+
+def _from_system(place: Place | None, err: OSError) -> Fault:
+    import errno
+
+    where = f" into {place.root}" if place else ""
+    if err.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Broken(
+            "no-space", f"cannot publish{where}", "there is no space left", "make room, or choose --to elsewhere"
+        )
+    return Broken("system", f"cannot publish{where}", str(err))

@@ -1,0 +1,232 @@
+"""`flodl-publish fetch` and `build` on a worker. (rsync over a real ssh: integration/test_publish.py.)"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from publish_worlds import World, content, git, whole, write
+
+from flodl_publish import pulling, source
+from flodl_publish.pulling import Login
+
+PROJECT = {"train.py": "import model\n", "model.py": "x = 1\n", "pkg/a.py": "", "pkg/b.py": ""}
+
+
+@pytest.fixture
+def made(world: World) -> World:
+    write(world.source, PROJECT)
+    (world.source / "pkg/a.py").chmod(0o755)
+    (world.source / "link").symlink_to("pkg")
+    world.publish("--bin", "train.py", "--", "--lr", "1")
+    return world
+
+
+def copy(world: World) -> Path:
+    return world.worker / "tree"
+
+
+def test_a_worker_gets_the_tree_as_it_is_and_learns_what_to_run(made: World) -> None:
+    answer = made.fetch()
+    assert content(copy(made)) == content(made.tree) == content(made.source)
+    assert whole(copy(made))
+    assert (answer["bin"], answer["args"], answer["published"], answer["built"]) == (
+        "train.py",
+        ["--lr", "1"],
+        True,
+        True,
+    )
+    assert answer["tree"] == str(copy(made))
+    assert answer["files"] == 4
+    assert answer["age_secs"] < 60
+
+
+def test_what_was_deleted_goes_and_builds_stay(made: World) -> None:
+    made.fetch()
+    write(copy(made), {"pkg/b.so": "built", "target/x": "built", ".venv/bin/y": "built"})
+    (made.source / "pkg/b.py").rename(made.source / "pkg/c.py")
+    made.publish("--bin", "train.py")
+    assert made.fetch()["removed"] == 1
+    built = {"pkg/b.so", "target/x", ".venv/bin/y"}
+    assert set(content(copy(made))) == set(content(made.source)) | built
+
+
+def test_no_manifest_is_transient_and_what_was_there_is_no_run_any_more(made: World) -> None:
+    made.fetch()
+    made.manifest.unlink()
+    error = made.fetch()["error"]
+    assert (error["family"], error["code"]) == ("transient", "no-manifest")
+    assert made.ask("build", made.worker)["error"]["family"] == "transient"
+
+
+@pytest.mark.parametrize("harm", ["changed", "missing", "sidecar", "edited", "newer"])
+def test_a_tree_that_is_not_what_was_published_is_refused_by_name_for_now(made: World, harm: str) -> None:
+    made.fetch()
+    if harm == "changed":
+        (made.tree / "model.py").write_text("x = 2\n")
+    elif harm == "missing":
+        (made.tree / "model.py").unlink()
+    elif harm == "sidecar":
+        (made.tree / ".fdl-run.sha256").write_text("")
+    elif harm == "edited":
+        made.manifest.write_text(made.manifest.read_text().replace("--lr", "--rl"))
+    else:
+        made.manifest.write_text(made.manifest.read_text() + "future: 1\n")
+    error = made.fetch()["error"]
+    assert error["family"] == "transient"
+    said = {"changed": "model.py", "missing": "model.py", "sidecar": ".fdl-run.sha256", "edited": "edited by hand"}
+    assert (
+        said.get(harm, {"newer": "newer flodl-publish", "link": "link"}.get(harm, "")) in error["what"] + error["why"]
+    )
+    assert not (copy(made) / ".fdl-run.yml").exists()
+    made.publish("--bin", "train.py")  # the controller mends its tree, the worker its copy
+    assert made.fetch()["published"] is True
+    assert content(copy(made)) == content(made.source)
+
+
+def test_a_copy_that_was_changed_here_is_mended(made: World) -> None:
+    made.fetch()
+    (copy(made) / "model.py").write_text("x = 2\n")
+    made.fetch()
+    assert content(copy(made)) == content(made.source)
+
+
+def test_another_source_starts_anew(made: World) -> None:
+    made.fetch()
+    other = made.root / "other"
+    write(other, {"x.py": ""})
+    made.ask("publish", f"file://{other}", "--bin", "x.py", "--to", made.root / "served2")
+    made.ask("fetch", f"file://{made.root}/served2/tree", "--to", made.worker)
+    assert set(content(copy(made))) == {"x.py"}
+
+
+def test_a_source_that_nobody_published_needs_this_boxs_own_recipe(made: World) -> None:
+    spec = f"file://{made.source}"
+    assert made.ask("fetch", spec, "--to", made.worker)["error"]["code"] == "no-manifest"
+    answer = made.ask("fetch", spec, "--to", made.worker, "--bin", "train.py", "--", "--x")
+    assert (answer["published"], answer["bin"], answer["args"]) == (False, "train.py", ["--x"])
+    assert content(copy(made)) == content(made.source)
+
+
+def test_a_manifest_wins_over_this_boxs_recipe(made: World) -> None:
+    answer = made.fetch("--bin", "other.py", "--build", "false")
+    assert (answer["bin"], answer["build"]) == ("train.py", "")
+
+
+def test_git_brings_a_pinned_tree_and_leaves_builds(made: World) -> None:
+    git(made.source, "init", "-q")
+    git(made.source, "add", ".")
+    git(made.source, "commit", "-qm", "1")
+    git(made.source, "branch", "one")
+    git(made.source, "rm", "-q", "pkg/b.py")
+    git(made.source, "commit", "-qm", "2")
+    git(made.source, "branch", "two")
+    for ref in ("one", "two"):
+        made.ask("fetch", f"git+file://{made.source}#{ref}", "--to", made.worker, "--bin", "train.py")
+        assert (copy(made) / "pkg/b.py").exists() is (ref == "one")
+        write(copy(made), {"target/x": "built"})
+    error = made.ask("fetch", f"git+file://{made.source}#none", "--to", made.worker, "--bin", "train.py")["error"]
+    assert (error["family"], error["code"]) == ("transient", "fetch-failed")
+
+
+def test_a_bare_commit_that_the_server_refuses_names_the_servers_setting(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = made.root / "bin/git"
+    said = "error: Server does not allow request for unadvertised object"
+    write(made.root, {"bin/git": f"#!/bin/sh\n[ $1 != fetch ] || {{ echo '{said} abc' >&2; exit 128; }}\n"})
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    error = made.ask("fetch", "git+https://h/x#" + "a" * 40, "--to", made.worker, "--bin", "t.py")["error"]
+    assert (error["family"], error["code"]) == ("refused", "bare-commit")
+    assert "uploadpack.allowReachableSHA1InWant" in error["fix"]
+
+
+def test_a_build_proves_the_tree_first_and_says_what_it_made(made: World) -> None:
+    recipe = "echo x > prog; chmod +x prog; echo building"
+    made.publish("--bin", "prog", "--build", recipe)
+    made.fetch()
+    answer = made.ask("build", made.worker)
+    assert answer["bin"] == str(copy(made) / "prog")
+    assert answer["recipe"] == recipe
+    (copy(made) / "model.py").write_text("x = 2\n")
+    error = made.ask("build", made.worker)["error"]
+    assert (error["code"], "model.py" in error["why"]) == ("digest-differs", True)
+
+
+def test_an_unbuilt_run_and_another_toolchain_are_said(made: World) -> None:
+    made.publish("--bin", "train.py", "--no-build")
+    assert any("--no-build" in note for note in made.fetch()["notes"])
+    done = made.run("build", made.worker)
+    assert (done.returncode, "nobody has built this run" in done.stderr) == (0, True)
+    fake = copy(made) / ".venv/bin/python"
+    write(
+        copy(made),
+        {".venv/bin/python": f'#!/bin/sh\n[ "$1" = -V ] && {{ echo Python 2.7; exit; }}\nexec {sys.executable} "$@"\n'},
+    )
+    fake.chmod(0o755)
+    assert any("this box Python 2.7" in each for each in made.ask("build", made.worker)["warnings"])
+
+
+def test_the_rsync_line_says_port_key_and_options_and_quotes_spaces() -> None:
+    argv = pulling.rsync_argv(
+        source.parse("rsync://op@[fd00::1]:2222:/my tree"), Path("/d"), Login("/k y", ("A=b",)), ["--delete"]
+    )
+    assert argv[-2:] == ["op@[fd00::1]:/my tree/", "/d/"]
+    shell = argv[argv.index("-e") + 1]
+    assert shell.startswith("ssh -p 2222 -i '/k y' -o A=b -o ")
+    assert "BatchMode=yes" in shell
+    assert argv.index("--delete") < argv.index("--")
+
+
+def test_an_rsync_that_is_not_there_is_permanent(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made.root / "none").mkdir()
+    monkeypatch.setenv("PATH", str(made.root / "none"))
+    error = made.ask("fetch", "rsync://h:/tree", "--to", made.worker)["error"]
+    assert (error["family"], error["fix"]) == ("refused", "apt install rsync")
+
+
+@pytest.mark.parametrize("words", [("--bin", "../x"), ("--bin", "x", "--cwd", "../y")])
+def test_a_recipe_that_leads_out_is_a_usage_error(made: World, words: tuple[str, ...]) -> None:
+    done = made.run("fetch", f"file://{made.source}", "--to", made.worker, *words)
+    assert done.returncode == 2
+
+
+def test_an_rsync_transfer_is_swept_proven_and_mended(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for ssh runs the other end here."""
+    ssh = made.root / "bin/ssh"
+    write(made.root, {"bin/ssh": '#!/bin/sh\nwhile [ "$1" != h ]; do shift; done; shift; exec sh -c "$*"\n'})
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    spec = f"rsync://h:{made.tree}"
+    assert made.ask("fetch", spec, "--to", made.worker)["removed"] == 0
+    assert content(copy(made)) == content(made.source)
+    # as a killed fetch leaves it: half of a run that is no more, and a temporary file of rsync's
+    (made.worker / ".publish/unfinished").touch()
+    write(copy(made), {"pkg/late.py": "", ".model.py.Ab12cd": "", "target/x": "built"})
+    made.ask("fetch", spec, "--to", made.worker)
+    assert set(content(copy(made))) == {*content(made.source), "target/x"}
+    # a folder became a file, a link a folder
+    for name in ("pkg/a.py", "pkg/b.py", "link"):
+        (made.source / name).unlink()
+    (made.source / "pkg").rmdir()
+    write(made.source, {"pkg": "", "link/x": ""})
+    made.publish("--bin", "train.py")
+    made.ask("fetch", spec, "--to", made.worker)
+    assert set(content(copy(made))) == {*content(made.source), "target/x"}
+    made.manifest.unlink()
+    assert made.ask("fetch", spec, "--to", made.worker)["error"]["code"] == "no-manifest"
+    error = made.ask("fetch", f"rsync://h:{made.root}/nowhere", "--to", made.worker)["error"]
+    assert (error["family"], error["code"]) == ("transient", "no-tree")
+    answer = made.ask("fetch", f"rsync://h:{made.source}", "--to", made.worker, "--bin", "train.py")
+    assert answer["published"] is False
+    assert content(copy(made)) == content(made.source)
+
+
+def test_sha256sum_agrees_on_the_worker(made: World) -> None:
+    made.fetch()
+    done = subprocess.run(["sha256sum", "-c", ".fdl-run.sha256"], cwd=copy(made), capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("OK")) == (0, 4)
