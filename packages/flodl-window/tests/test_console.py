@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 
 import pytest
 
@@ -105,3 +106,40 @@ def test_the_figures_fit_the_line() -> None:
     for width in (20, 60, 100, 200):
         assert len(bar(PROGRESS, width)) < width
     assert "▕" in bar(PROGRESS, 120) and "balance 0.90" in bar(PROGRESS, 120)
+
+
+class Gate(io.StringIO):
+    """A reader that stands still until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.go.wait(10)
+        return super().write(text)
+
+
+def test_a_flood_is_cut_and_our_own_last_line_still_comes() -> None:
+    out = Gate()
+    shown = Console(out, out)
+    for number in range(200_000):
+        shown.line("out", f"line {number}", droppable=True)
+    shown.line("err", "flodl: done")
+    assert shown._put_in <= console.BACKLOG + console.BATCH + 1, "what waits is bounded"
+    out.go.set()
+    shown.close(20)
+    lines = out.getvalue().splitlines()
+    assert "flodl: done" in lines and len(lines) <= console.BACKLOG + console.BATCH + 3
+    assert any("lines left out here" in line for line in lines)
+
+
+def test_lines_are_left_out_only_while_too_many_wait() -> None:
+    out = io.StringIO()
+    shown = Console(out, out)
+    for number in range(3 * console.BACKLOG):
+        while shown._put_in - shown._taken >= console.BACKLOG - 1:
+            shown._thread.join(0.001)
+        shown.line("out", f"line {number}", droppable=True)
+    shown.close(20)
+    assert len(out.getvalue().splitlines()) == 3 * console.BACKLOG

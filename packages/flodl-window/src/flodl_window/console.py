@@ -115,7 +115,6 @@ class Console:
         if self._left_out and self._queue.empty():
             self._put("err", f"flodl: {self._left_out} lines left out here, the log files have them\n")
             self._left_out = 0
-        self._put_in = self._taken = 0  # each counted by one thread only
         if self._bar:
             self._put("err", self._bar)
         for name in self._streams:

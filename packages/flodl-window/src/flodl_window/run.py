@@ -113,7 +113,7 @@ class Run:
             self._judge(now)
         refusals = self.window.refusals
         if refusals.too_many and self.phase.window_open:
-            fix = "see who it was with fdl status, mend the fleet or change controller.join.token, and start again"
+            fix = "fdl status says who it was: mend the fleet, or change controller.join.token, and start again"
             crowd = Incident(now, Surety.CAUSE, "too many hellos were refused", why=refusals.summary(), fix=fix)
             self._fail(Step.BESIEGED, crowd, now)
         if outcome.effects:
@@ -201,7 +201,7 @@ class Run:
                 what = message.what if host in message.what else f"host {host}: {message.what}"
                 if self.charter.fanout and self.ledger.named(host) is not None:
                     self._lose_early(what, host, now, message.why, message.fix)
-                else:  # who came by itself may leave again; the end of its link strikes it out
+                else:  # who came by itself may leave again: the end of its link strikes it out
                     self._say(f"{what}: {message.why}" if message.why else what)
             return
         if isinstance(message, RankExited):
@@ -215,8 +215,7 @@ class Run:
         self._publish()
 
     def _link_closed(self, event: ev.LinkClosed, now: float) -> None:
-        host = self._links.pop(event.link, None)
-        self.heard.pop(event.link, None)
+        host, _ = self._links.pop(event.link, None), self.heard.pop(event.link, None)
         self.reception.closed(event.link)
         if host is None:
             return
@@ -251,7 +250,7 @@ class Run:
 
     def _hub_message(self, message: hub_messages.FromHub, now: float) -> None:
         world = self.world
-        if isinstance(message, hub_messages.Notice):
+        if isinstance(message, (hub_messages.Notice, hub_messages.EpochDone)):
             self._say(message.text)
         elif isinstance(message, hub_messages.Ready):
             self.charter.hub_socket, self.hub_ready = message.socket, True
@@ -270,8 +269,6 @@ class Run:
             self._began(message.text, now)
         elif isinstance(message, Progress):
             self._progress(message)
-        elif isinstance(message, hub_messages.EpochDone):
-            self._say(message.text)
         elif isinstance(message, Finished):
             world.finished = True
             self.result = message.result
