@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_fleet import a_hello, join
+from window_fleet import a_hello, dial, join
 from window_worlds import Driven, cluster, hello
 
 from flodl_window import cli_start, cli_status, start_proof
@@ -105,6 +105,18 @@ def test_the_proof_is_the_one_of_the_protocol() -> None:
 
     wanted = hmac.new(bytes.fromhex(TOKEN), b"flodl start v1\nnonce", hashlib.sha256).hexdigest()
     assert start_proof.proof(TOKEN, "nonce") == wanted
+
+
+def test_loopback_is_trusted_unless_tunnels_lead_to_it() -> None:
+    header = f"Flodl {start_proof.proof(TOKEN, 'nonce')}"
+    for loopback, tunneled, authorization, wanted in (
+        (True, False, "", True),
+        (True, True, "", False),
+        (True, True, header, True),
+        (False, False, "", False),
+        (False, False, header, True),
+    ):
+        assert start_proof.trusted(loopback, tunneled, authorization, TOKEN, "nonce") is wanted
 
 
 # the verb
@@ -221,6 +233,36 @@ def test_the_operator_holds_the_roster_and_fires(window: Window, capsys: pytest.
 
     asyncio.run(asyncio.wait_for(run(), 30))
     assert TOKEN not in json.dumps(window.state())
+
+
+def test_eight_hosts_by_every_alias_make_one_world_and_a_late_one_is_told(window: Window) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        aliases = ["127.0.0.1", "localhost", "127.0.0.1", "::1"] if socket.has_ipv6 else ["127.0.0.1", "localhost"]
+        salt = bytes.fromhex(TOKEN)
+
+        async def one(number: int) -> tuple[Any, Any]:
+            peer = await dial(window.port, salt, host=aliases[number % len(aliases)])
+            peer.send(a_hello(f"h{number}"))
+            return peer, await peer.receive()
+
+        came = await asyncio.gather(*(one(number) for number in range(8)))
+        assert sorted(rank for _, answer in came for rank in answer.ranks) == list(range(8))
+        late, status = await asyncio.gather(one(8), loop.run_in_executor(None, window.post))
+        assert status == 200
+        in_time = isinstance(late[1], Accept)
+        assert in_time or late[1].code == "window-closed", "fully in, or told why not"
+        world = [*came, late] if in_time else came
+        ranks = []
+        for peer, _ in world:
+            letter = await peer.until(WorldFormed)
+            assert letter.envelope.world_size == len(world)
+            ranks += letter.envelope.worker.ranks
+        assert sorted(ranks) == list(range(len(world)))
+        for peer, _ in [*came, late]:
+            peer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 def own_address() -> str:

@@ -281,10 +281,9 @@ class Launcher:
 
     def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
         charter = self.charter
-        # Behind tunnels that we open on other boxes, loopback says nothing about where somebody sits.
-        near = loopback and not any(host.worker.tunnel for host in charter.roster)
-        proven = start_proof.holds(authorization, charter.salt_hex, charter.instance)
-        self._handle(ev.StartAsked(trusted=near or proven))
+        tunneled = any(host.worker.tunnel for host in charter.roster)
+        trusted = start_proof.trusted(loopback, tunneled, authorization, charter.salt_hex, charter.instance)
+        self._handle(ev.StartAsked(trusted))
         return self._start_answer
 
     def is_own_name(self, host: str) -> bool:
