@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from integration.cluster import PORT, Cluster
+from integration.conftest import Make
 from integration.project import rank_command
 from integration.running import Running
 from integration.until import until
-from integration.walk_in import PROGRAM, guarded_key, walk_in
+from integration.walk_in import PROGRAM, guarded_key, walk_in, walk_in_here
 
 from flodl_wire.state import State
 
@@ -203,4 +204,23 @@ def test_one_that_leaves_and_comes_back_five_times_is_there_once_and_disturbs_no
     assert left and [(member.host, member.ranks) for member in left.members] == [("tower", [0])]
     run.interrupt()
     run.wait()
+    run.nothing_left(10)
+
+
+@pytest.mark.parametrize(
+    ("bound", "dialled"),
+    [("::1", "[::1]:{port}"), ("127.0.0.1", "[::1]:{port}"), ("127.0.0.1", "localhost:{port}")],
+)
+def test_an_address_of_either_kind_leads_in_and_is_shown_as_typed(project: Make, bound: str, dialled: str) -> None:
+    made = project(train=TRAIN)
+    window = {"discovery": True, "min_rank_start": 2, "target_ranks": 2}
+    controller = {"host": bound, "port": made.port, "path": str(made.folder), "join": window}
+    made.write("fdl.farm.yml", {"cluster": {"controller": controller}})
+    run = made.start("@farm", "train")
+    until(lambda: run.state(), 30, lambda: run.text)
+    address = dialled.format(port=made.port)
+    walkers = [walk_in_here(made, host, address, "--bin", PROGRAM) for host in ("one", "two")]
+    state = run.done()
+    assert {member.dialled for member in state.members} == {address}
+    assert [walker.wait() for walker in walkers] == [0, 0]
     run.nothing_left(10)

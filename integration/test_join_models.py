@@ -10,22 +10,11 @@ from integration.conftest import Make
 from integration.project import BIN, Project
 from integration.running import Running
 from integration.until import until
+from integration.walk_in import walk_in_here
 
 
 def walk_in(made: Project, folder: Path, host: str) -> Running:
-    process = subprocess.Popen(
-        [BIN / "fdl", "join", f"127.0.0.1:{made.port}", "--bin", "train.py", "--devices", "cpu:1", "--host", host],
-        cwd=folder,
-        env=made.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    typed = Running(process, folder, made.inventory)
-    made.runs.append(typed)
-    return typed
+    return walk_in_here(made, host, f"127.0.0.1:{made.port}", "--bin", "train.py", folder=folder)
 
 
 def project_in(folder: Path, **changes: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from integration.cluster import Cluster
 from integration.processes import MARK
-from integration.project import RANKS
+from integration.project import BIN, RANKS, Project
 from integration.running import Running
 
 PROGRAM = f"python {RANKS / 'plain_rank.py'}"  # its own; the arguments come from the run
@@ -30,6 +30,24 @@ def walk_in(cluster: Cluster, host: str, *words: object, env: dict[str, str] | N
     )
     typed = Running(process, cluster.folders[host], lambda: cluster.on(host))
     cluster.runs.append(typed)
+    return typed
+
+
+def walk_in_here(made: Project, host: str, *words: object, folder: Path | None = None) -> Running:
+    """Type `fdl join WORDS` on this box, under the name `host`, in `folder` (default: the project's own)."""
+    where = folder or made.folder
+    process = subprocess.Popen(
+        [BIN / "fdl", "join", "--devices", "cpu:1", "--host", host, *map(str, words)],
+        cwd=where,
+        env=made.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    typed = Running(process, where, made.inventory)
+    made.runs.append(typed)
     return typed
 
 
