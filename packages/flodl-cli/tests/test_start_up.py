@@ -70,3 +70,12 @@ def test_status_with_an_overlay_reads_yaml_and_never_msgspec(tmp_path: Path) -> 
     seen = imported(["@cluster", "status"], tmp_path)
     assert "yaml" in seen
     assert seen <= {"yaml", "json", "re", "typing"}
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_caller_closed_ends_no_command(tmp_path: Path, closed: str) -> None:
+    program = "import sys; from flodl_cli.main import main; sys.exit(main(['version']))"
+    line = f'exec "$0" -c "$1" {closed}'
+    done = subprocess.run(["sh", "-c", line, sys.executable, program], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("flodl-cli") == (closed in ("<&-", "2>&-"))

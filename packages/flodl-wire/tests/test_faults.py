@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,49 @@ def test_a_reader_that_went_away_ends_us_in_silence() -> None:
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (exits.NOT_DONE, b"")
+
+
+def run_with(shell_words: str, body: str, as_json: bool = False) -> subprocess.CompletedProcess[str]:
+    start = f"sys.exit(faults.guarded('x', main, as_json={as_json}))"
+    program = f"import os, sys; from flodl_wire import faults\n{body}\n{start}"
+    line = f'"$0" -c "$1" {shell_words}'
+    return subprocess.run(["sh", "-c", line, sys.executable, program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_leads_nowhere_and_its_number_goes_to_nobody_else(closed: str) -> None:
+    body = (
+        "def main():\n"
+        "    print('to stdout', flush=True); print('to stderr', file=sys.stderr); sys.stdin.read()\n"
+        "    mine = os.open('/dev/null', os.O_RDONLY)\n"
+        "    os.spawnvp(os.P_WAIT, 'sh', ['sh', '-c', 'read x; echo child; echo child >&2'])\n"
+        "    return 9 if mine < 3 else 5"
+    )
+    done = run_with(closed, body)
+    out = "" if ">&-" in closed.replace("2>&-", "") else "to stdout\nchild\n"
+    err = "" if "2>&-" in closed else "to stderr\nchild\n"
+    assert (done.returncode, done.stdout, done.stderr) == (5, out, err)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_fault_goes_to_stderr_or_nowhere_but_never_to_stdout(closed: str) -> None:
+    done = run_with(closed, "def main(): raise faults.Refused('c', 'cannot', 'why', 'fix')")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == ("" if "2" in closed else "x: cannot: why\nfix: fix\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("main", ["print('a result'); return 0", "raise faults.Refused('c', 'cannot', 'why', 'fix')"])
+def test_a_full_disk_behind_stdout_is_one_sentence(main: str, as_json: bool) -> None:
+    done = run_with(">/dev/full", f"def main(): {main}", as_json)
+    why = "cannot go on: [Errno 28] No space left on device" if "print" in main else "cannot: why\nfix: fix"
+    assert (done.returncode, done.stderr) == (1, f"x: {why}\n")
+
+
+def test_a_full_disk_behind_stderr_costs_the_words_only() -> None:
+    done = run_with("2>/dev/full", "def main(): raise faults.Refused('c', 'cannot', 'why', 'fix')")
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_the_hot_path_imports_nothing_heavy() -> None:

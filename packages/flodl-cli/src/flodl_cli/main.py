@@ -22,12 +22,12 @@ def main(argv: list[str] | None = None) -> int:
             sibling.hand_over([path, *verb.argv[1:], *words[1:]])
     from flodl_wire.faults import guarded
 
-    _print_anything()
     return guarded("fdl", lambda: run(words), as_json=_wants_json(words))
 
 
 def run(words: list[str]) -> int:
     """Everything `fdl` does, for `guarded` to watch."""
+    _print_anything()
     line = command_line.parse(words)
     if line.command is None:
         line.command = "help"

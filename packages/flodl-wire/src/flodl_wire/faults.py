@@ -89,11 +89,12 @@ def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> 
     """Run an executable's ``main`` so that nothing a user can cause ends in a traceback.
 
     A fault goes to stderr as ``program: what: why`` with its fix (and, under ``as_json``, to stdout as one JSON
-    document); Ctrl-C is 130; a reader that went away (``| head``) is not an error worth words.
+    document); Ctrl-C is 130; a reader that went away (``| head``) is not an error worth words, nor is a stream that
+    the caller has closed (``>&-``).
     """
-    import os
     import sys
 
+    _open_what_is_closed()
     try:
         code = main()
         sys.stdout.flush()
@@ -103,18 +104,55 @@ def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> 
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes stdout once more at exit
+        _give_up(1)
         return exits.NOT_DONE
     except OSError as err:  # a full disk, a folder that may not be read: the system's own words say it best
         return _report(program, Broken("system", "cannot go on", str(err)), as_json)
 
 
 def _report(program: str, fault: Fault, as_json: bool) -> int:
+    """Say `fault` wherever there is room for it: stdout may be what failed."""
     import sys
 
-    if as_json:
-        import json
+    try:
+        if as_json:
+            import json
 
-        print(json.dumps({"error": fault.as_dict()}), flush=True)
-    print(f"{program}: {fault.render()}", file=sys.stderr)
+            print(json.dumps({"error": fault.as_dict()}))
+        sys.stdout.flush()
+    except OSError:
+        _give_up(1)
+    try:
+        print(f"{program}: {fault.render()}", file=sys.stderr, flush=True)
+    except OSError:
+        _give_up(2)
     return fault.exit_code
+
+
+def _give_up(number: int) -> None:
+    """The interpreter flushes its streams once more at exit: let that end nowhere."""
+    import os
+
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the caller closed leads nowhere. Left closed, its number would go to the next socket or
+    pipe, and our children would write their words into that.
+    """
+    import os
+    import sys
+
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so mostly this very one
+                os.dup2(nowhere, number)
+                if nowhere != number:
+                    os.close(nowhere)
+                os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
