@@ -2,11 +2,13 @@
 pointing at it.
 
 In a world the launcher and the hub write these; here the Trainer does. Every file but the log of metrics is replaced
-whole.
+whole. A disk that takes no more costs what it did not take and one sentence, never the training; only a checkpoint
+that cannot be written is a failure.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class RunFolder:
-    """A new folder for one run. `id` sorts by time: 20261129-221500-3f2a."""
+    """A new folder for one run. `id` sorts by time: 20261129-221500-3f2a. `trouble`: the first thing that could not be
+    written, as a sentence ("" while all is well).
+    """
 
     def __init__(self, root: Path | None = None) -> None:
         runs = (root or Path(os.environ.get(environ.RUN_DIR) or ".")) / "runs"
@@ -33,9 +37,6 @@ class RunFolder:
         self.path = runs / self.id
         try:
             self.path.mkdir(parents=True)
-            pointer = runs / f".latest-{self.id}"
-            pointer.symlink_to(self.id)
-            pointer.replace(runs / "latest")
         except OSError as error:
             raise Broken(
                 "no-run-folder",
@@ -43,22 +44,28 @@ class RunFolder:
                 error.strerror or str(error),
                 f"run in a folder you may write to, or set {environ.RUN_DIR}",
             ) from None
+        self.trouble = _point_latest(runs, self.id)
 
     def write_state(self, state: State) -> None:
-        _replace(self.path / "state.json", msgspec.json.encode(state))
+        self._write("state.json", msgspec.json.encode(state))
 
     def write_result(self, result: RunResult) -> None:
-        _replace(self.path / "result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
+        self._write("result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
 
     def append_metrics(self, epoch: EpochResult) -> None:
         """One line per epoch, as the hub writes it in a world."""
         row = {"kind": "epoch", **msgspec.structs.asdict(epoch)}
-        with (self.path / "metrics.jsonl").open("ab") as file:
-            file.write(msgspec.json.encode(row) + b"\n")
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(row) + b"\n")
+        except OSError as error:
+            self._note(path, error)
 
     def write_checkpoint(self, model: torch.nn.Module) -> None:
         """`model.state_dict()` as safetensors; a tied weight stands under each of its names, as `load_state_dict`
-        wants it."""
+        wants it. Raises Broken (checkpoint-failed).
+        """
         import torch
         from safetensors.torch import save
 
@@ -67,17 +74,54 @@ class RunFolder:
             for name, value in model.state_dict().items()
             if isinstance(value, torch.Tensor)
         }
-        _replace(
-            self.path / "checkpoint.safetensors", save(tensors, metadata={"format": "pt", "run": self.id}), sync=True
-        )
+        path, data = self.path / "checkpoint.safetensors", save(tensors, metadata={"format": "pt", "run": self.id})
+        try:
+            _replace(path, data, sync=True)
+        except OSError as error:
+            raise Broken(
+                "checkpoint-failed",
+                f"cannot write {path}",
+                error.strerror or str(error),
+                f"{len(data) / 1e6:,.1f} MB are needed; look at the disk of {self.path}",
+            ) from None
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            _replace(self.path / name, data)
+        except OSError as error:
+            self._note(self.path / name, error)
+
+    def _note(self, path: Path, error: OSError) -> None:
+        """The first trouble is worth a sentence; the same disk gives the others."""
+        if not self.trouble:
+            self.trouble = f"cannot write {path}: {error.strerror or error}; training goes on without it"
+
+
+def _point_latest(runs: Path, run: str) -> str:
+    """Let runs/latest point at `run`; what hinders that, in words ("" for nothing)."""
+    latest, pointer = runs / "latest", runs / f".latest-{run}"
+    try:
+        pointer.symlink_to(run)
+        pointer.replace(latest)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            pointer.unlink(missing_ok=True)
+        why = "it is a folder, and no link of ours" if latest.is_dir() and not latest.is_symlink() else error.strerror
+        return f"{latest} does not lead to this run: {why}; this run is {runs / run}"
+    return ""
 
 
 def _replace(path: Path, data: bytes, *, sync: bool = False) -> None:
     """A reader sees the old file or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half of it is of no use, and its room is
+        raise

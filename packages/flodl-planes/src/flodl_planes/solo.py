@@ -40,6 +40,7 @@ class SoloWindows:
         self._rank = RankResult(
             0, place.host, place.device, batches=0, samples=0, busy_s=0.0, wait_s=0.0, samples_per_s=0.0
         )
+        self._troubled = False  # and it was said
         self._run = RunResult(run=self._folder.id, mode=terms.mode, world_size=1, ranks=[self._rank])
         self._done = 0  # samples of this epoch
         self._epoch_began = self._began = self._last = time.perf_counter()
@@ -98,11 +99,8 @@ class SoloWindows:
         self._rank.samples += self._done  # of the epoch that was not to be finished
         self._figures()
         self._bar.close()
-        try:
-            self._folder.write_result(run)
-            self._write_state("failed", run.why, cause=Cause(what=run.why, host=self._place.host, rank=0))
-        except OSError:
-            pass  # a full disk may be why we fail; the error that counts is on its way to the user
+        self._folder.write_result(run)
+        self._write_state("failed", run.why, cause=Cause(what=run.why, host=self._place.host, rank=0))
 
     def close(self) -> None:
         self._bar.close()
@@ -144,9 +142,9 @@ class SoloWindows:
         self._epoch_began = time.perf_counter()
 
     def _finish(self) -> None:
-        self._over = True
         self._figures()
         self._folder.write_checkpoint(self._model)
+        self._over = True
         self._folder.write_result(self._run)
         self._write_state("done", f"trained {self._run.samples} samples")
         self.result = self._run
@@ -173,6 +171,7 @@ class SoloWindows:
         )
 
     def _write_state(self, phase: str, why: str, progress: Progress | None = None, cause: Cause | None = None) -> None:
+        """And a word, once, when the disk does not take what we write."""
         place = self._place
         status = {"training": "training", "done": "done", "failed": "lost"}[phase]
         self._folder.write_state(
@@ -206,6 +205,9 @@ class SoloWindows:
                 cause=cause,
             )
         )
+        if self._folder.trouble and not self._troubled:
+            self._troubled = True
+            self._bar.line(f"flodl: {self._folder.trouble}")
 
 
 def _words(error: BaseException) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from flodl_planes import RunResult, Trainer
+from flodl_planes import RunResult, Trainer, run_folder
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.state import State
 
@@ -42,6 +44,13 @@ def loss(model: nn.Module, batch: Any) -> torch.Tensor:
 
 def evaluate(model: nn.Module) -> dict[str, Any]:
     return {"mse": F.mse_loss(model(X), DATA.tensors[1])}
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
 
 
 def trainer(**changed: Any) -> Trainer:
@@ -149,6 +158,46 @@ def test_files_go_where_the_variable_says(here: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FLODL_RUN_DIR", str(here / "elsewhere"))
     trainer(epochs=1).run()
     assert (here / "elsewhere" / "runs" / "latest" / "result.json").exists()
+
+
+def test_a_full_disk_costs_the_records_and_one_sentence_never_the_training(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace = run_folder._replace
+
+    def full(path: Path, data: bytes, **more: Any) -> None:
+        if path.suffix == ".json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(path, data, **more)
+
+    monkeypatch.setattr(run_folder, "_replace", full)
+    assert trainer().run().verdict == "done"
+    told = [line for line in capsys.readouterr().err.splitlines() if "cannot write" in line]
+    assert len(told) == 1 and told[0].endswith("/state.json: No space left on device; training goes on without it")
+    assert load_file(here / "runs" / "latest" / "checkpoint.safetensors")
+
+
+def test_a_checkpoint_that_does_not_fit_is_a_failure_with_its_size(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder.os, "fsync", raising(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(Fault) as caught:
+        trainer(epochs=1).run()
+    assert caught.value.what.endswith("/checkpoint.safetensors") and caught.value.why == "No space left on device"
+    assert "MB are needed" in caught.value.fix
+    latest = here / "runs" / "latest"
+    assert json.loads((latest / "result.json").read_bytes())["verdict"] == "failed"
+    assert json.loads((latest / "state.json").read_bytes())["phase"] == "failed"
+    assert [path.name for path in latest.iterdir() if "checkpoint" in path.name] == [], "no half of one"
+
+
+def test_a_folder_in_the_place_of_latest_is_left_alone_and_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "runs" / "latest" / "mine").mkdir(parents=True)
+    assert trainer().run().verdict == "done"
+    err = capsys.readouterr().err
+    assert err.count("latest does not lead to this run: it is a folder, and no link of ours") == 1
+    assert sorted(path.name for path in (here / "runs").iterdir() if path.name.startswith((".", "l"))) == ["latest"]
+    assert (here / "runs" / "latest" / "mine").is_dir()
 
 
 def test_tied_weights_stand_in_the_checkpoint_under_each_name(here: Path) -> None:
