@@ -48,6 +48,7 @@ def test_a_road_is_shown_as_it_would_be_typed() -> None:
 def test_each_way_not_to_get_through_has_its_own_sentence(line: str, code: str, said: str) -> None:
     fault = ended(Ssh("h", user="join", identity_file="/k"), 255, ["Welcome!", line])
     assert fault.code == code and said in str(fault) and fault.fix
+    assert isinstance(fault, Refused) == (code == "open-key-file"), "a flaw of this box, or of the road"
 
 
 def test_a_changed_host_key_comes_with_the_line_that_forgets_the_old_one() -> None:
@@ -57,7 +58,7 @@ def test_a_changed_host_key_comes_with_the_line_that_forgets_the_old_one() -> No
         "Host key verification failed.",
     ]
     fault = ended(Ssh("h", 2222), 255, words)
-    assert isinstance(fault, Refused) and fault.code == "host-key-changed"
+    assert not isinstance(fault, Refused) and fault.code == "host-key-changed", "it may be mended over there"
     assert fault.fix.endswith("ssh-keygen -f /home/me/.ssh/known_hosts -R '[h]:2222'")
     assert ended(Ssh("h"), 255, words[:1]).fix.endswith("ssh-keygen -R h")
 

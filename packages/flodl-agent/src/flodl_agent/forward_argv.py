@@ -1,4 +1,8 @@
-"""The ssh command of a walk-in's forward, and what ssh's own words mean. Pure."""
+"""The ssh command of a walk-in's forward, and what ssh's own words mean. Pure.
+
+The family of a fault says who can mend it: Refused is a flaw of this box, which no later try will find gone; all else,
+a changed host key too, may be mended over there, and is Transient.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +66,7 @@ def ended(ssh: Ssh, code: int, words: Sequence[str]) -> Fault:
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
         return host_key_changed(ssh, known_hosts_of(text))
     if re.search(r"No \S+ host key is known for", text):
-        return Refused(
+        return Transient(
             "host-key-unknown",
             what,
             "its host key is not in known_hosts, and your options forbid to take it",
@@ -118,7 +122,7 @@ def host_key_changed(ssh: Ssh, known_hosts: str) -> Fault:
     """A changed key is never accepted; the person is given the line that forgets the old one."""
     name = f"[{ssh.target}]:{ssh.port}" if ssh.port not in (None, 22) else ssh.target or ""
     where = ["-f", known_hosts] if known_hosts else []
-    return Refused(
+    return Transient(
         "host-key-changed",
         f"cannot trust {shown(ssh)}",
         "its host key is not the one known here: the box was set up anew, its address was given to another, "

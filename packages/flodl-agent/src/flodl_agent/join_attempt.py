@@ -119,18 +119,19 @@ def attempt(recipe: Recipe, finished: str, say: Say) -> Attempt:
         return Attempt(
             exits.NOT_DONE, permanent=is_permanent(fault), lasted=lasted, why=printable(str(fault)), fix=fault.fix
         )
+    except OSError as err:  # no memory for a process, a full disk: a box that persists outlives that
+        why = f"cannot take part: {err.strerror or err}"
+        return Attempt(exits.NOT_DONE, lasted=time.monotonic() - began, why=printable(why))
     why, fix = (str(broken), broken.fix) if broken and ending.code else (ending.why, ending.fix)
     lasted = time.monotonic() - began
     return Attempt(ending.code, ending.permanent, ending.instance, ending.formed, lasted, printable(why), fix)
 
 
-# Refusals that come from the other side: a person there can mend them while this box goes on dialling.
-_FROM_AFAR = ("host-key-changed", "host-key-unknown", "wrong-key", "no-key", "other-version", "other-kind")
-
-
 def is_permanent(fault: Fault) -> bool:
-    """True for a flaw of this box, which dialling again cannot mend."""
-    return isinstance(fault, Refused) and fault.code not in _FROM_AFAR
+    """True for a flaw of this box, which dialling again cannot mend. What is refused over there comes as Transient: a
+    person there can mend it while this box goes on dialling.
+    """
+    return isinstance(fault, Refused)
 
 
 def represent(spec: AgentSpec, program: list[str]) -> Ending:

@@ -65,6 +65,8 @@ class PyForward:
             transport = getattr(tunnel, "_transport", None)
             if transport is not None:
                 transport.close()  # its stop() would wait for servers that never began
+            for server in getattr(tunnel, "_server_list", []):
+                server.server_close()
             raise ended(self._ssh, 255, [f"Permission denied ({err})"]) from None
 
     def _where(self) -> tuple[str, int, str]:
@@ -141,7 +143,10 @@ class PyForward:
 
     def close(self) -> None:
         if self._tunnel is not None:
+            servers = list(getattr(self._tunnel, "_server_list", []))
             self._tunnel.stop(force=True)
+            for server in servers:  # it leaves the listening sockets to the garbage collector
+                server.server_close()
 
 
 class _Ears(logging.Handler):

@@ -64,8 +64,8 @@ async def reach(controller: Address, salt: bytes | None) -> JoinLink:
             return await dial(controller.host, controller.port, salt, until - time.monotonic())
         except CannotDial as err:
             failed: ev.DialFailed = err.failed
-        if failed.fault:
-            raise failed.fault
+        if fault := failed.fault:  # final for this dial; the next window may hold our token
+            raise Transient(fault.code, fault.what, fault.why, fault.fix)
         if time.monotonic() + beat(_RETRY) >= until:
             raise dial_fault(failed, str(controller), tries, budget)
         await asyncio.sleep(beat(_RETRY))
