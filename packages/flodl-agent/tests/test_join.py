@@ -178,6 +178,13 @@ def test_with_nobody_there_it_says_one_line_a_try(box: Box, train: str, free_por
     assert running.wait() == 130
 
 
+def test_a_rank_that_fails_is_1_and_named(window: FakeWindow, box: Box, train: str) -> None:
+    (box.project / "train.py").write_text("raise SystemExit(3)")
+    running = join(box, there(window), "--token", TOKEN, "--bin", train, "--devices", "cpu:1", "--host", "a")
+    serve(window, box)
+    assert running.wait() == 1 and running.said().endswith("\na: rank 0 ended: exit 3\n")
+
+
 def test_told_to_end_it_says_goodbye_first(window: FakeWindow, box: Box, train: str) -> None:
     (box.project / "train.py").write_text("import time; print('up', flush=True); time.sleep(600)")
     running = join(

@@ -67,4 +67,4 @@ def test_each_try_is_one_line_and_a_fix_stands_below_when_it_is_a_new_one() -> N
         "cannot reach c: refused; dialling again in 10 s\nfix: start it",
     ]
     assert Lines().after(refused, Stop(1)) == "cannot reach c: refused\nfix: start it"
-    assert Lines().after(RUN, Stop(0)) == ""
+    assert Lines().after(RUN, Stop(0)) == "the run is over" and Lines().after(Attempt(0), Stop(0)) == ""

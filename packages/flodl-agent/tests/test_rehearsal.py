@@ -99,8 +99,10 @@ def test_nobody_there_is_1(box: Box, train: str, free_port: int) -> None:
 def test_the_model_is_signed_with_the_arguments_that_the_run_states(window: FakeWindow, box: Box, train: str) -> None:
     """A short visit asks for them first, when the walk-in has none of its own."""
     running = join(box, there(window), *WORDS, "--bin", train)
-    host_rehearsal(window.link(), Accept([0, 1], 30.0, "i", args=["--layers", "3"]))
+    visit = window.link()
+    host_rehearsal(visit, Accept([0, 1], 30.0, "i", args=["--layers", "3"]))
     link = window.link()
+    assert visit.wait_for(Hello).quiet and not link.wait_for(Hello).quiet
     hello = link.wait_for(Hello)
     assert not hello.rehearsal and hello.argv is None
     assert (hello.model_sig, hello.dataset_sig) == (f"{173:064x}", "d" * 64)

@@ -117,6 +117,14 @@ def test_a_refused_rehearsal_leaves_no_trace() -> None:
     assert not world.run.window.refusals.listed() and world.run.window.refusals.count == 0
 
 
+def test_one_that_only_asks_for_the_arguments_is_worth_no_line() -> None:
+    world = window()
+    before = list(world.said)
+    (accept,) = knock(world, 50, hello("node-a", rehearsal=True, quiet=True))
+    (reject,) = knock(world, 51, hello("a b", rehearsal=True, quiet=True))
+    assert isinstance(accept, Accept) and isinstance(reject, Reject) and world.said == before
+
+
 def test_a_rehearsal_knows_its_place_in_the_roster() -> None:
     for spec, ranks in (("cpu:2", [0, 1]), ("all", [0, 1])):
         world = Driven(cluster(spec, "cpu:1"))

@@ -75,4 +75,4 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     finish = asyncio.run(host.run())
     if finish.text and not as_json:
         print(f"flodl-agent on {spec.host}: {finish.text}", file=sys.stderr)
-    return story.ending(finish)
+    return story.own_ending(finish) if as_json else story.ending(finish)

@@ -84,5 +84,5 @@ class Lines:
         if isinstance(decision, Again):
             line = "; ".join(part for part in (why, f"dialling again in {decision.after:g} s") if part)
         else:
-            line = why if attempt.why else ""
+            line = why
         return f"{line}\nfix: {attempt.fix}" if line and attempt.fix and new else line

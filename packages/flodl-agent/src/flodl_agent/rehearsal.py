@@ -157,7 +157,8 @@ def stated_arguments(controller: Address, salt: bytes | None, hello: Hello) -> l
     """The arguments that the run on `controller` states for walk-ins, None when it states none (or would not have us:
     the hello proper will be told why). Raises Fault when nobody is there.
     """
-    verdict, _ = asyncio.run(rehearse(controller, salt, hello, [], measure=False))
+    asking = msgspec.structs.replace(hello, quiet=True)
+    verdict, _ = asyncio.run(rehearse(controller, salt, asking, [], measure=False))
     return verdict.args if isinstance(verdict, Accept) else None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from flodl_agent import events as ev
+from flodl_wire import exits
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.join_messages import Accept, WorldFormed
 
@@ -33,6 +34,7 @@ class Story:
         self._tell = tell
         self._instance = ""
         self._formed = False
+        self._failed = ""  # the first rank that did not end well by itself
 
     def saw(self, event: ev.Event) -> None:
         match event:
@@ -50,12 +52,20 @@ class Story:
                 )
             case ev.Exited() if event.code != 0 and event.rank is not None:
                 how = f"exit {event.code}" if event.signal is None else f"killed by signal {event.signal}"
-                self._tell(f"{event.name} ended: {how}")
+                self._failed = self._failed or f"{event.name} ended: {how}"
 
     def ending(self, finish: ev.Finish) -> Ending:
+        """The agent's own code, whatever its ranks' were: of a run with a roster the controller judges them."""
         fault = finish.fault
         why, fix = (str(fault), fault.fix) if fault else (finish.text, "")
         return Ending(finish.code, self._instance, self._formed, False, why, fix)
+
+    def own_ending(self, finish: ev.Finish) -> Ending:
+        """The same for the person at a walk-in's box: a rank that failed is what went wrong here."""
+        ending = self.ending(finish)
+        if self._failed and ending.code == exits.DONE:
+            ending.code, ending.why = exits.NOT_DONE, self._failed
+        return ending
 
 
 def before_dialling(fault: Fault) -> Ending:

@@ -165,6 +165,10 @@ class Reception:
 
     def _rehearse(self, event: HelloReceived, phase: Phase, now: float) -> Outcome:
         host = event.hello.host
+
+        def say(text: str) -> list[Say]:
+            return [] if event.hello.quiet else [Say(text)]
+
         try:
             if len(self._rehearsals) >= REHEARSALS:
                 what, why = f"cannot rehearse with {host}", f"{REHEARSALS} rehearsals are under way already"
@@ -175,12 +179,12 @@ class Reception:
                 [
                     Send(event.link, _reject(refused)),
                     Shut(event.link),
-                    Say(f"rehearsal: {refused} (from {event.address}; it counts for nothing)"),
+                    *say(f"rehearsal: {refused} (from {event.address}; it counts for nothing)"),
                 ]
             )
         self._rehearsals[event.link] = _Rehearsal(host, now)
         words = f"rehearsal: {host} would get {ranks_text(accept.ranks)} (from {event.address}; it is not counted)"
-        return Outcome([Send(event.link, accept), Say(words)])
+        return Outcome([Send(event.link, accept), *say(words)])
 
     def _rehearsing(self, link: int, message: object) -> Outcome:
         rehearsal = self._rehearsals[link]

@@ -43,6 +43,7 @@ class Hello(msgspec.Struct, tag="hello", omit_defaults=True):
     boot_id: str = ""  # kernel boot id: same box or not
     cores: int = 0
     rehearsal: bool = False  # check me and tell me, but do not count me (fdl join --try)
+    quiet: bool = False  # a rehearsal for Accept.args alone: the hello proper follows, so it is worth no line
     road: str = ""  # of a walk-in: direct | ssh
     dialled: str = ""  # the controller's address as that host was given it
     own_address: str = ""  # its own end of the connection; the window may see another behind NAT
