@@ -96,3 +96,8 @@ def test_a_line_without_end_does_not_fill_memory(tmp_path: Path) -> None:
     ended = child.run(["/bin/sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; exit 2"], cwd=tmp_path, env=os.environ)
     assert ended.code == 2
     assert max(map(len, ended.tail)) <= 1 << 16
+
+
+def test_what_a_program_leaves_running_does_not_hold_its_caller(tmp_path: Path) -> None:
+    ended = child.run(["/bin/sh", "-c", "echo a; sleep 1000 & exit 3"], cwd=tmp_path, env=os.environ)
+    assert (ended.code, ended.tail) == (3, ["a"])

@@ -27,6 +27,7 @@ STEPS = (
     ("sidecar", "render", 0),
     ("index", "write_whole", 0),  # an index
     ("index", "write_whole", 2),  # the sidecar
+    ("index", "write_whole", 3),
     ("building", "build", 0),
     ("run_manifest", "RunManifest", 0),
 )

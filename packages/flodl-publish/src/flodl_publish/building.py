@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ def check_bin(work: Work, chosen: Recipe, others: Sequence[str] = ()) -> list[st
 def toolchain(chosen: Recipe, project: Path) -> str:
     """ "Python 3.11.7", "rustc 1.80.0 (…)", or "" when it does not say."""
     command = recipe.toolchain_command(chosen, project)
+    if command == [sys.executable, "-V"]:
+        return f"Python {sys.version.split()[0]}"
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], show: str = "
     )
     tail: deque[str] = deque(maxlen=TAIL)
     assert process.stdout is not None
+    threading.Thread(target=_sweep_behind, args=(process.pid,), daemon=True).start()
     try:
         with process.stdout:
             while line := process.stdout.readline(_LINE):
@@ -59,6 +61,16 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], show: str = "
     except BaseException:
         _end(process)
         raise
+
+
+def _sweep_behind(pid: int) -> None:
+    """What a program leaves in its session when it ends (an ssh on a dead link) would hold its output open for long.
+    The pid is its own until it is reaped, which waits for that output's end."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.killpg(pid, signal.SIGKILL)
+    except (ChildProcessError, ProcessLookupError, PermissionError):
+        pass
 
 
 def _die_with_us() -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import queue
@@ -12,7 +13,6 @@ from flodl_wire.faults import Refused, Transient
 
 SMALL = 1 << 18  # up to here one read and one write
 BLOCK = 1 << 21
-BLOCKS = 4  # in flight between the copying and the hashing thread: hashing is the slower half
 
 
 def of_stat(found: os.stat_result) -> FileStat:
@@ -32,7 +32,7 @@ def copy(source: str, target: str, mode: int) -> tuple[str, FileStat, FileStat]:
         raise Refused("unreadable", f"cannot publish {source}", "it may not be read", "make it readable") from None
     try:
         before = os.fstat(incoming)
-        outgoing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        outgoing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             sha256, size = (_small if before.st_size <= SMALL else _large)(incoming, outgoing)
             after = os.fstat(incoming)
@@ -74,37 +74,55 @@ def _small(incoming: int, outgoing: int) -> tuple[str, int]:
 
 
 def _large(incoming: int, outgoing: int) -> tuple[str, int]:
-    """This thread reads and writes, another hashes the same blocks."""
+    """This thread has the kernel copy block by block, another reads back what was copied and hashes it."""
+    copied: queue.SimpleQueue[int] = queue.SimpleQueue()
     digest = hashlib.sha256()
-    free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-    full: queue.SimpleQueue[tuple[bytearray, int]] = queue.SimpleQueue()
-    for _ in range(BLOCKS):
-        free.put(bytearray(BLOCK))
+    failed: list[OSError] = []
 
-    def hash_blocks() -> None:
-        while True:
-            block, got = full.get()
-            if not got:
-                return
-            digest.update(memoryview(block)[:got])
-            free.put(block)
+    def hash_copy() -> None:
+        block = bytearray(SMALL)
+        view, done = memoryview(block), 0
+        try:
+            while there := copied.get():
+                while done < there:
+                    got = os.preadv(outgoing, [view[: there - done]], done)
+                    digest.update(view[:got])
+                    done += got
+        except OSError as err:
+            failed.append(err)
 
-    thread = threading.Thread(target=hash_blocks, daemon=True)
+    thread = threading.Thread(target=hash_copy, daemon=True)
     thread.start()
-    total = 0
+    total, step = 0, _by_kernel
     try:
         while True:
-            block = free.get()
-            got = os.readv(incoming, [block])
+            try:
+                got = step(incoming, outgoing)
+            except OSError as err:
+                if step is _by_hand or err.errno == errno.ENOSPC:
+                    raise
+                step = _by_hand  # not across these two file systems, or not on this kernel
+                continue
             if not got:
                 break
             total += got
-            full.put((block, got))
-            _write(outgoing, memoryview(block)[:got])
+            copied.put(total)
     finally:
-        full.put((bytearray(), 0))
+        copied.put(0)
         thread.join()
+    if failed:
+        raise failed[0]
     return digest.hexdigest(), total
+
+
+def _by_kernel(incoming: int, outgoing: int) -> int:
+    return os.copy_file_range(incoming, outgoing, BLOCK)
+
+
+def _by_hand(incoming: int, outgoing: int) -> int:
+    data = os.read(incoming, BLOCK)
+    _write(outgoing, memoryview(data))
+    return len(data)
 
 
 def _write(outgoing: int, data: memoryview) -> None:

@@ -38,11 +38,18 @@ class Index:
 
     def save(self, file: Path) -> None:
         document = {"v": VERSION, "boot": _boot(), "hashes": self.hashes, "others": self.others}
-        write_whole(file, json.dumps(document, separators=(",", ":")).encode())
+        # not synced: after a power loss it is of another boot
+        write_whole(file, json.dumps(document, separators=(",", ":")).encode(), sync=False)
 
     def get(self, path: str, found: FileStat) -> str | None:
         entry = self.hashes.get(path)
-        if entry is None or entry[:4] != [found.size, found.mtime_ns, found.ctime_ns, found.ino]:
+        if (
+            entry is None
+            or entry[1] != found[1]
+            or entry[2] != found[2]
+            or entry[0] != found[0]
+            or entry[3] != found[3]
+        ):
             return None
         return str(entry[4])
 
@@ -61,19 +68,21 @@ class Index:
             self.hashes = {path: entry for path, entry in self.hashes.items() if path in paths}
 
 
-def write_whole(file: Path, data: bytes) -> None:
+def write_whole(file: Path, data: bytes, *, sync: bool = True) -> None:
     """All of it under its name, or nothing: temp file, fsync, rename, fsync of the folder."""
     scratch = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         with scratch.open("wb") as out:
             out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
+            if sync:
+                out.flush()
+                os.fsync(out.fileno())
         scratch.replace(file)
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
-    sync_folder(file.parent)
+    if sync:
+        sync_folder(file.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -13,31 +13,34 @@ from flodl_publish import copying
 from flodl_publish.index import Index, now_ns
 from flodl_publish.tree import OWN, FileStat, Tree
 
+Contents = dict[str, FileStat | None]  # every path in a folder; None for what is no file
+
 
 @dataclass
 class Mirrored:
     hashes: dict[str, str] = field(default_factory=dict)  # path: sha256, of every file
     copied: int = 0
     removed: int = 0
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.copied or self.removed)
+    changed: bool = False  # anything at all
 
 
-def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *, strict: bool) -> Mirrored:
+def mirror(
+    source: Path, tree: Tree, target: Path, known: Index, ours: Index, *, strict: bool, there: Contents | None = None
+) -> Mirrored:
     """Copy what differs from `source` into `target`, in which links are never followed.
 
     `known` holds hashes of the source's files, `ours` those of the copies; both are brought up to date, also when this
     fails half-way. `strict`: whatever else lies in `target` goes; otherwise only what `ours` remembers.
+    `there`: what `contents(target)` said, when that was asked before.
     """
     done = Mirrored()
     target.mkdir(parents=True, exist_ok=True)
-    there = _there(target) if strict else dict.fromkeys((*ours.hashes, *ours.others))
+    if there is None:
+        there = contents(target) if strict else dict.fromkeys((*ours.hashes, *ours.others))
     wanted = _folders(tree)
-    for path in sorted(there, reverse=True):  # what lies in a folder goes before the folder
-        if path in tree.files or path in tree.links or path in wanted or path in OWN:
-            continue
+    gone = [path for path in there if not (path in tree.files or path in tree.links or path in wanted or path in OWN)]
+    for path in sorted(gone, reverse=True):  # what lies in a folder goes before the folder
+        done.changed = True
         done.removed += _remove(target, path)
     ours.keep_only(tree.files)
     ours.others = [*tree.links, *tree.dirs]
@@ -62,13 +65,16 @@ def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *,
         ours.put(path, copy_stat, sha256)
         done.hashes[path] = sha256
         done.copied += 1
+        done.changed = True
     known.keep_only(tree.files)
     for path, link in tree.links.items():
         if _readlink(out + path) != link:
             _make_room(target, path, made)
             os.symlink(link, out + path)  # noqa: PTH211 -- a Path would fold the target
             done.copied += 1
+            done.changed = True
     for path in tree.dirs:
+        done.changed = done.changed or path not in there
         _make_folder(target, path, made)
     return done
 
@@ -84,7 +90,7 @@ def clean(target: Path, tree: Tree, spared: Iterator[str] | None = None) -> int:
     """Remove whatever lies in `target` and is not of the tree; folders named in `spared` are left alone."""
     wanted, kept = _folders(tree), set(spared or ())
     removed = 0
-    for path in sorted(_there(target, kept), reverse=True):
+    for path in sorted(contents(target, kept), reverse=True):
         if not (path in tree.files or path in tree.links or path in wanted or path in OWN):
             removed += _remove(target, path)
     return removed
@@ -99,9 +105,9 @@ def _folders(tree: Tree) -> set[str]:
     return folders
 
 
-def _there(target: Path, spared: set[str] | None = None) -> dict[str, FileStat | None]:
+def contents(target: Path, spared: set[str] | None = None) -> Contents:
     """Every path in `target`; None for what is no file. Folders with a name of `spared` are not entered, nor named."""
-    found: dict[str, FileStat | None] = {}
+    found: Contents = {}
     waiting = [""]
     base = str(target) + "/"
     while waiting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import hashlib
 import os
 import posixpath
 import secrets
@@ -16,9 +17,11 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from flodl_publish import (
     building,
@@ -28,7 +31,6 @@ from flodl_publish import (
     lock,
     mirror,
     projects,
-    pulling,
     recipe,
     selection,
     sidecar,
@@ -67,14 +69,17 @@ def publish(wish: Wish, say: Callable[[str], None]) -> Report:
     variants = _variants(wish)
     with _room(place), lock.held(place.state, "publish", wait=wish.wait, say=say):
         source = _bring(settings, place, say)
-        tree = selection.select(source)
+        with ThreadPoolExecutor(1) as beside:  # while git looks at the source, we look at the copy
+            remembered = beside.submit(_remember, place)
+            tree = selection.select(source)
+            memory = remembered.result()
         _check(settings, source, tree)
         _warn(settings, source, tree)
         report = _report(wish, place, tree)
         if wish.dry_run:
             return report
         try:
-            _commit(wish, place, source, tree, variants, report, say)
+            _commit(wish, place, source, tree, variants, report, memory, say)
         except BaseException:
             for warning in tree.warnings:  # they may be the cause
                 say(f"warning: {warning}")
@@ -99,6 +104,8 @@ def _bring(settings: Settings, place: Place, say: Callable[[str], None]) -> Path
     source = settings.source
     if source.kind == "file":
         return Path(source.path)
+    from flodl_publish import pulling  # it needs what most publishes do not
+
     say(f"fetching {source.origin}")
     origin = place.state / "fetched-from"
     kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
@@ -193,6 +200,7 @@ def _commit(
     tree: Tree,
     variants: list[Variant | None],
     report: Report,
+    memory: Memory,
     say: Callable[[str], None],
 ) -> None:
     settings = wish.settings
@@ -202,11 +210,8 @@ def _commit(
         place.manifest.unlink()
         sync_folder(place.tree)
     with _without_manifest(stood):
-        done = _fill(place, source, tree, say)
-        data = sidecar.render(done.hashes, tree)
-        target = place.tree / SIDECAR
-        if not target.exists() or target.read_bytes() != data:
-            write_whole(target, data)
+        done = _fill(place, source, tree, memory)
+        data = _sidecar(place, tree, done)
         builds = _gates(wish, place, tree, done.hashes, variants, say)
         manifest = RunManifest(
             bin=settings.bin,
@@ -231,19 +236,43 @@ def _commit(
         report.build = settings.build or builds[0].recipe.replace(recipe.WORDS["nothing"], "")
 
 
-def _fill(place: Place, source: Path, tree: Tree, say: Callable[[str], None]) -> mirror.Mirrored:
+class Memory(NamedTuple):
+    """The indexes of the source and of the served tree, and what lies in the latter."""
+
+    known: Index
+    ours: Index
+    there: mirror.Contents
+
+
+def _remember(place: Place) -> Memory:
+    there = mirror.contents(place.tree) if place.tree.is_dir() else {}
+    return Memory(Index.load(place.state / "source.json"), Index.load(place.state / "tree.json"), there)
+
+
+def _fill(place: Place, source: Path, tree: Tree, memory: Memory) -> mirror.Mirrored:
     """The served tree becomes `tree`; the indexes are kept also when that fails, for the next try."""
-    known_file, ours_file = place.state / "source.json", place.state / "tree.json"
-    known, ours = Index.load(known_file), Index.load(ours_file)
     kept = None
     try:
-        kept = mirror.mirror(source, tree, place.tree, known, ours, strict=True)
+        kept = mirror.mirror(source, tree, place.tree, memory.known, memory.ours, strict=True, there=memory.there)
     finally:
-        if kept is None or kept.changed or not ours_file.exists():
+        if kept is None or kept.changed or not (place.state / "tree.json").exists():
             with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
-                known.save(known_file)
-                ours.save(ours_file)
+                memory.known.save(place.state / "source.json")
+                memory.ours.save(place.state / "tree.json")
     return kept
+
+
+def _sidecar(place: Place, tree: Tree, done: mirror.Mirrored) -> bytes:
+    """The sidecar, in its place. One that we wrote for this very content is left as it is."""
+    target, mark = place.tree / SIDECAR, place.state / "sidecar"
+    if not done.changed and target.exists() and mark.exists():
+        data = target.read_bytes()
+        if hashlib.sha256(data).hexdigest() == mark.read_text():
+            return data
+    data = sidecar.render(done.hashes, tree)
+    write_whole(target, data)
+    write_whole(mark, hashlib.sha256(data).hexdigest().encode())
+    return data
 
 
 def _gates(

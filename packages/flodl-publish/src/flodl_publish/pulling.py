@@ -42,10 +42,13 @@ def ssh_words(login: Login, port: int | None = None) -> list[str]:
 
 
 def rsync_argv(source: Source, target: Path, login: Login, filters: Sequence[str]) -> list[str]:
-    """`target` becomes what the source's folder holds; times, modes and links are kept."""
+    """`target` becomes what the source's folder holds; times, modes and links are kept.
+
+    Times are compared to the nanosecond: by default a change within one second that keeps the size is missed.
+    """
     host = f"[{source.host}]" if ":" in source.host else source.host
     place = f"{source.user}@{host}" if source.user else host
-    argv = ["rsync", "-a", f"--timeout={deadlines.deadline(SILENT):.0f}", *filters]
+    argv = ["rsync", "-a", "--modify-window=-1", f"--timeout={deadlines.deadline(SILENT):.0f}", *filters]
     return [*argv, "-e", shlex.join(ssh_words(login, source.port)), "--", f"{place}:{source.path}/", f"{target}/"]
 
 

@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from flodl_publish.tree import MANIFEST
 from flodl_wire.faults import Refused, Transient
 
-NAME = ".fdl-run.yml"
+NAME = MANIFEST
 MAX_BYTES = 1 << 20
 RUN_ID = re.compile(r"[0-9a-f]{32}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -25,7 +24,6 @@ KEYS = (
     *("cwd", "build", "bin", "args", "origin", "toolchain", "rustc", "published_epoch", "run", "built"),
     *("digest", "check"),
 )
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,8 @@ class RunManifest:
         document = self.as_dict()
         document["check"] = _check(document)
         head = "# Written by flodl-publish; workers refuse an edited one, and the next publish overwrites it.\n"
-        text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=1000)
-        return (head + text).encode()
+        lines = [f"{key}: {json.dumps(value)}\n" for key, value in document.items()]  # JSON values are YAML
+        return (head + "".join(lines)).encode()
 
 
 def leads_out(path: str) -> bool:
@@ -95,9 +93,12 @@ def read(path: Path) -> RunManifest:
         ) from None
     except OSError as err:
         raise Refused("unreadable", f"cannot read {path}", err.strerror or str(err)) from None
+    import yaml  # felt in every start, and a publish only writes
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = data.decode("utf-8")
-        document = yaml.load(text, Loader=_Loader) if len(data) <= MAX_BYTES else "too large"
+        document = yaml.load(text, Loader=loader) if len(data) <= MAX_BYTES else "too large"
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as err:
         raise Refused("bad-manifest", f"cannot read {path}", f"it is no YAML: {str(err).splitlines()[0]}") from None
     return parse(document, str(path))

@@ -89,11 +89,7 @@ def _by_git(root: Path, inside: str, tree: Tree) -> None:
         left_out = [path for path in os.fsdecode(ignored.result()).split("\0") if path]
     tree.left_out += [LeftOut(inside + path, "git ignores it") for path in sorted(left_out, key=_builds_last)]
     folder = str(root) + "/"
-    seen: set[str] = set()
-    for path in os.fsdecode(told).split("\0"):
-        if not path or path in seen:
-            continue
-        seen.add(path)
+    for path in os.fsdecode(told[:-1]).split("\0") if told else ():
         try:
             found = os.lstat(folder + path)
         except (FileNotFoundError, NotADirectoryError):

@@ -6,19 +6,19 @@ that step above the root (also on a detour that comes back) do not.
 
 from __future__ import annotations
 
+import heapq
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-from flodl_publish import run_manifest
+from typing import NamedTuple
 
 SIDECAR = ".fdl-run.sha256"
-OWN = (run_manifest.NAME, SIDECAR)
+MANIFEST = ".fdl-run.yml"
+OWN = (MANIFEST, SIDECAR)
 _MAX_HOPS = 40  # the kernel's own bound on links in one path
 
 
-@dataclass(frozen=True)
-class FileStat:
+class FileStat(NamedTuple):
     """What tells that a file is still the one we looked at; `mode` holds the permission bits alone."""
 
     size: int
@@ -50,8 +50,8 @@ class Tree:
         return sum(each.size for each in self.files.values())
 
     def largest(self, count: int = 5) -> list[tuple[str, int]]:
-        ordered = sorted(self.files.items(), key=lambda item: (-item[1].size, item[0]))
-        return [(path, each.size) for path, each in ordered[:count]]
+        sizes = ((-each.size, path) for path, each in self.files.items())
+        return [(path, -size) for size, path in heapq.nsmallest(count, sizes)]
 
     def holds_folder(self, folder: str) -> bool:
         start = posixpath.normpath(folder) + "/"
