@@ -99,18 +99,18 @@ class Workers:
 
     def __init__(self, work: Work, folder: Path) -> None:
         self._work = work
-        port = free_port()
         self._errors: list[IO[str]] = []
         self._processes: list[subprocess.Popen[str]] = []
         for rank in (0, 1):
             errors = (folder / f"worker-{rank}.err").open("w+")
             self._errors.append(errors)
             process = subprocess.Popen(
-                [sys.executable, WORKER, EXAMPLES / work.example, str(rank), "2", str(port)],
+                [sys.executable, WORKER, EXAMPLES / work.example, str(rank), "2"],
                 cwd=folder, env=environment(), text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
             self._processes.append(process)
+        self._write(1, self._line(0).strip())
         for rank in (0, 1):
             self._line(rank)
 
@@ -132,11 +132,7 @@ class Workers:
         """Samples per second of `ranks` together, evaluations counted in. `order`: kind, and seconds or steps."""
         for rank in ranks:
             slow = factor if rank else 1.0
-            text = json.dumps({"argv": self._work.argv, "slow": slow, **order})
-            pipe = self._processes[rank].stdin
-            assert pipe is not None
-            pipe.write(text + "\n")
-            pipe.flush()
+            self._write(rank, json.dumps({"argv": self._work.argv, "slow": slow, **order}))
         told = [json.loads(self._line(rank)) for rank in ranks]
         if order["kind"] == "ddp":
             # one world: the ranks' samples in the time of the last; one evaluation per epoch, as ours has it
@@ -147,6 +143,12 @@ class Workers:
     def _over_epochs(self, rate: float, told: dict[str, Any]) -> float:
         epochs, samples = self._work.epochs, told["dataset"]
         return float(epochs * samples / (epochs * samples / rate + (epochs - 1) * told["evaluate_s"]))
+
+    def _write(self, rank: int, line: str) -> None:
+        pipe = self._processes[rank].stdin
+        assert pipe is not None
+        pipe.write(line + "\n")
+        pipe.flush()
 
     def _line(self, rank: int) -> str:
         pipe = self._processes[rank].stdout

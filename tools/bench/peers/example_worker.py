@@ -1,7 +1,8 @@
 """One process that trains an example of docs/examples again and again, a line on stdin at a time: alone by the Trainer,
 alone by a plain loop, or as one rank of DistributedDataParallel on gloo.
 
-argv: folder of the example, rank, world, port of rank 0's TCPStore. Prints ``ready``, then for each line, a JSON object
+argv: folder of the example, rank, world. Rank 0 prints the port of its TCPStore, the others read it as first line.
+All print ``ready``, then for each line, a JSON object
 {"kind": "alone"|"plain"|"ddp", "argv": [...], "seconds": s or "steps": n, "slow": factor}, one with {"samples",
 "train_s", "evaluate_s", "dataset"}.
 
@@ -143,9 +144,13 @@ class Ddp(Loop):
 
 
 def main() -> None:
-    folder, rank, world, port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    folder, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, world, rank == 0, timeout=timedelta(seconds=120))
+    port = int(sys.stdin.readline()) if rank else 0  # 0: any free one
+    limit = timedelta(seconds=120)
+    store = dist.TCPStore("127.0.0.1", port, world, rank == 0, timeout=limit, wait_for_workers=False)
+    if rank == 0:
+        print(store.port, flush=True)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     sys.path.insert(0, str(folder))
     example = importlib.import_module("train")
