@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from publish_worlds import write
 
-from flodl_publish import building, byte_compile, child
+from flodl_publish import building, byte_compile, child, recipe
 from flodl_publish.building import Work
 from flodl_wire.faults import Refused, Transient
 
 
 def build(
-    root: Path, recipe: str = "", program: str = "t.py", cwd: str = "", others: tuple[str, ...] = ()
+    root: Path, line: str = "", program: str = "t.py", cwd: str = "", others: tuple[str, ...] = ()
 ) -> building.Built:
-    return building.build(Work(root, cwd, recipe, program, root / ".state"), None, lambda _: None, others)
+    return building.build(Work(root, cwd, line, program, root / ".state"), None, lambda _: None, others)
 
 
 def test_nothing_to_build_is_a_check_of_the_program(tmp_path: Path) -> None:
@@ -101,3 +101,32 @@ def test_a_line_without_end_does_not_fill_memory(tmp_path: Path) -> None:
 def test_what_a_program_leaves_running_does_not_hold_its_caller(tmp_path: Path) -> None:
     ended = child.run(["/bin/sh", "-c", "echo a; sleep 1000 & exit 3"], cwd=tmp_path, env=os.environ)
     assert (ended.code, ended.tail) == (3, ["a"])
+
+
+def test_uv_makes_the_environment_of_the_project_also_in_a_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    project = '[project]\nname = "{0}"\nversion = "1"\nrequires-python = ">=3.10"\n[tool.uv]\npackage = false\n'
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": '[tool.uv.workspace]\nmembers = ["app", "lib"]\n',
+            "app/pyproject.toml": project.format("app") + "[tool.uv.sources]\nlib = { workspace = true }\n",
+            "lib/pyproject.toml": project.format("lib"),
+            "app/t.py": "",
+        },
+    )
+    built = build(tmp_path, cwd="app")
+    assert built.recipe == "uv sync"
+    assert (tmp_path / "app/.venv/bin/python").exists()
+    assert built.toolchain.startswith("Python 3")
+
+
+def test_requirements_make_an_environment_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    write(tmp_path, {"requirements.txt": "\n", "t.py": ""})
+    assert build(tmp_path).recipe == "a .venv from requirements.txt"
+    assert (tmp_path / ".venv/bin/python").exists()
+    assert len(recipe.steps(recipe.Recipe("requirements"), tmp_path, None)) == 1

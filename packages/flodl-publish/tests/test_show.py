@@ -84,7 +84,9 @@ def test_a_bin_beside_its_project_stays_in_the_tree(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_and_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
-    made = run_manifest.read(write(tmp_path, args=["a b", "ü\n", "", "1"]))
+    made = run_manifest.read(
+        write(tmp_path, args=["a b", "ü\n", "", "1", "😀\u2028\x7f\x85", r"\ud83d\ude00", '"', ": #"])
+    )
     path = tmp_path / "again.yml"
     path.write_bytes(made.render())
     assert run_manifest.read(path) == made

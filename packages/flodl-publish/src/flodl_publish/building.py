@@ -68,6 +68,7 @@ def build(work: Work, variant: Variant | None, say: Callable[[str], None], other
     began = time.monotonic()
     chosen = recipe.choose(work.project, work.build)
     environment = {**os.environ, **libtorch.environment(variant, work.state, os.environ)}
+    environment["UV_PROJECT_ENVIRONMENT"] = str(work.project / ".venv")  # a workspace's would be at its root
     environment.pop("VIRTUAL_ENV", None)  # of whoever called us; uv would warn of it, or take it
     commands = recipe.steps(chosen, work.project, variant)
     if commands:

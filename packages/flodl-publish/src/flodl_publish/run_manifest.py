@@ -19,6 +19,7 @@ from flodl_wire.faults import Refused, Transient
 NAME = MANIFEST
 MAX_BYTES = 1 << 20
 RUN_ID = re.compile(r"[0-9a-f]{32}\Z")
+_PAIR = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 KEYS = (
     *("cwd", "build", "bin", "args", "origin", "toolchain", "rustc", "published_epoch", "run", "built"),
@@ -61,7 +62,7 @@ class RunManifest:
         document = self.as_dict()
         document["check"] = _check(document)
         head = "# Written by flodl-publish; workers refuse an edited one, and the next publish overwrites it.\n"
-        lines = [f"{key}: {json.dumps(value)}\n" for key, value in document.items()]  # JSON values are YAML
+        lines = [f"{key}: {_yaml(value)}\n" for key, value in document.items()]
         return (head + "".join(lines)).encode()
 
 
@@ -162,6 +163,11 @@ def _digest(value: object, refuse: Any) -> Digest | None:
     if any(not isinstance(count, int) or isinstance(count, bool) or count < 0 for count in counts):
         raise refuse("digest", "files and bytes must be counts")
     return Digest(value["sha256"], *counts)
+
+
+def _yaml(value: object) -> str:
+    """JSON is YAML but for characters beyond the 16-bit plane, which JSON escapes as two."""
+    return _PAIR.sub(lambda pair: f"\\U{ord(json.loads(f'{chr(34)}{pair[0]}{chr(34)}')):08x}", json.dumps(value))
 
 
 def _check(document: dict[str, Any]) -> str:
