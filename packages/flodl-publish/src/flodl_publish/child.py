@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -74,6 +73,8 @@ def _sweep_behind(pid: int) -> None:
 
 
 def _die_with_us() -> Callable[[], None]:
+    import ctypes
+
     libc = ctypes.CDLL(None)  # before the fork: nothing is loaded in the child
 
     def set_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,19 +24,15 @@ class Mirrored:
     changed: bool = False  # anything at all
 
 
-def mirror(
-    source: Path, tree: Tree, target: Path, known: Index, ours: Index, *, strict: bool, there: Contents | None = None
-) -> Mirrored:
+def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *, strict: bool) -> Mirrored:
     """Copy what differs from `source` into `target`, in which links are never followed.
 
     `known` holds hashes of the source's files, `ours` those of the copies; both are brought up to date, also when this
     fails half-way. `strict`: whatever else lies in `target` goes; otherwise only what `ours` remembers.
-    `there`: what `contents(target)` said, when that was asked before.
     """
     done = Mirrored()
     target.mkdir(parents=True, exist_ok=True)
-    if there is None:
-        there = contents(target) if strict else dict.fromkeys((*ours.hashes, *ours.others))
+    there = contents(target) if strict else dict.fromkeys((*ours.hashes, *ours.others))
     wanted = _folders(tree)
     gone = [path for path in there if not (path in tree.files or path in tree.links or path in wanted or path in OWN)]
     for path in sorted(gone, reverse=True):  # what lies in a folder goes before the folder
@@ -96,13 +92,17 @@ def clean(target: Path, tree: Tree, spared: Iterator[str] | None = None) -> int:
     return removed
 
 
+def folders(paths: Iterable[str]) -> set[str]:
+    """The folders above `paths`."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found
+
+
 def _folders(tree: Tree) -> set[str]:
-    folders: set[str] = set(tree.dirs)
-    for group in (tree.files, tree.links, tree.dirs):
-        for path in group:
-            while (path := path.rpartition("/")[0]) and path not in folders:
-                folders.add(path)
-    return folders
+    return folders([*tree.files, *tree.links, *tree.dirs]).union(tree.dirs)
 
 
 def contents(target: Path, spared: set[str] | None = None) -> Contents:

@@ -8,20 +8,15 @@ takes. All that can be refused is refused before, while the run published last s
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import os
 import posixpath
-import secrets
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from flodl_publish import (
     building,
@@ -34,6 +29,7 @@ from flodl_publish import (
     recipe,
     selection,
     sidecar,
+    unchanged,
 )
 from flodl_publish.building import Built, Work
 from flodl_publish.index import Index, sync_folder, write_whole
@@ -69,17 +65,18 @@ def publish(wish: Wish, say: Callable[[str], None]) -> Report:
     variants = _variants(wish)
     with _room(place), lock.held(place.state, "publish", wait=wish.wait, say=say):
         source = _bring(settings, place, say)
-        with ThreadPoolExecutor(1) as beside:  # while git looks at the source, we look at the copy
-            remembered = beside.submit(_remember, place)
+        intact = unchanged.look_beside(place)
+        try:
             tree = selection.select(source)
-            memory = remembered.result()
+        finally:
+            there = intact()
         _check(settings, source, tree)
         _warn(settings, source, tree)
         report = _report(wish, place, tree)
         if wish.dry_run:
             return report
         try:
-            _commit(wish, place, source, tree, variants, report, memory, say)
+            _commit(wish, place, source, tree, variants, report, there, say)
         except BaseException:
             for warning in tree.warnings:  # they may be the cause
                 say(f"warning: {warning}")
@@ -158,7 +155,7 @@ def _rule(source: Path, tree: Tree, path: str) -> str:
 
 def _report(wish: Wish, place: Place, tree: Tree) -> Report:
     settings = wish.settings
-    host = wish.host or os.environ.get(environ.HOST_NAME) or socket.gethostname()
+    host = wish.host or os.environ.get(environ.HOST_NAME) or os.uname().nodename
     user = os.environ.get(environ.HOST_USER) or _user()
     return Report(
         tree=str(place.tree),
@@ -187,9 +184,11 @@ def _report(wish: Wish, place: Place, tree: Tree) -> Report:
 
 
 def _user() -> str:
+    import pwd
+
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # no passwd entry: ssh's own default holds
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # no passwd entry: ssh's own default holds
         return ""
 
 
@@ -200,7 +199,7 @@ def _commit(
     tree: Tree,
     variants: list[Variant | None],
     report: Report,
-    memory: Memory,
+    there: tuple[int, int],
     say: Callable[[str], None],
 ) -> None:
     settings = wish.settings
@@ -210,12 +209,12 @@ def _commit(
         place.manifest.unlink()
         sync_folder(place.tree)
     with _without_manifest(stood):
-        done = _fill(place, source, tree, memory)
+        done = _fill(place, source, tree, there)
         data = _sidecar(place, tree, done)
         builds = _gates(wish, place, tree, done.hashes, variants, say)
         manifest = RunManifest(
             bin=settings.bin,
-            run=secrets.token_hex(16),
+            run=os.urandom(16).hex(),
             published_epoch=int(time.time()),
             cwd=settings.cwd,
             build=settings.build,
@@ -236,29 +235,20 @@ def _commit(
         report.build = settings.build or builds[0].recipe.replace(recipe.WORDS["nothing"], "")
 
 
-class Memory(NamedTuple):
-    """The indexes of the source and of the served tree, and what lies in the latter."""
-
-    known: Index
-    ours: Index
-    there: mirror.Contents
-
-
-def _remember(place: Place) -> Memory:
-    there = mirror.contents(place.tree) if place.tree.is_dir() else {}
-    return Memory(Index.load(place.state / "source.json"), Index.load(place.state / "tree.json"), there)
-
-
-def _fill(place: Place, source: Path, tree: Tree, memory: Memory) -> mirror.Mirrored:
+def _fill(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> mirror.Mirrored:
     """The served tree becomes `tree`; the indexes are kept also when that fails, for the next try."""
-    kept = None
+    known = Index.load(place.state / "source.json")
+    kept = unchanged.settled(tree, place, known, there)
+    if kept is not None:
+        return kept
+    ours = Index.load(place.state / "tree.json")
+    (place.state / "sidecar").unlink(missing_ok=True)  # what it vouches for is about to change
     try:
-        kept = mirror.mirror(source, tree, place.tree, memory.known, memory.ours, strict=True, there=memory.there)
+        kept = mirror.mirror(source, tree, place.tree, known, ours, strict=True)
     finally:
-        if kept is None or kept.changed or not (place.state / "tree.json").exists():
-            with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
-                memory.known.save(place.state / "source.json")
-                memory.ours.save(place.state / "tree.json")
+        with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
+            known.save(place.state / "source.json")
+            ours.save(place.state / "tree.json")
     return kept
 
 

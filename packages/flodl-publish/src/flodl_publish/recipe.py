@@ -12,11 +12,6 @@ from typing import Any, Literal
 from flodl_publish.libtorch import Variant
 from flodl_wire.faults import Refused
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 Kind = Literal["shell", "uv", "requirements", "cargo", "nothing"]
 WORDS = {
     "uv": "uv sync",
@@ -54,7 +49,12 @@ def choose(project: Path, stated: str = "") -> Recipe:
 def toml(file: Path) -> dict[str, Any]:
     """Empty when there is none. Raises Refused when it is no TOML."""
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
+        if sys.version_info >= (3, 11):  # here, because most sources hold none and its import is felt
+            import tomllib
+        else:
+            import tomli as tomllib
+        return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (ValueError, UnicodeDecodeError) as err:

@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from flodl_publish.tree import OWN, FileStat, LeftOut, Tree, drop_leaving_links
@@ -45,15 +44,24 @@ def is_built(path: str) -> str:
 
 def git(root: Path, *words: str, check: bool = True) -> bytes:
     """git's stdout. Its variables (set in hooks) would point it at another repository."""
+    process = _begin_git(root, *words)
+    out, err = process.communicate()
+    if process.returncode and check:
+        said = err.decode("utf-8", "replace").strip().splitlines()
+        raise Refused("git-failed", f"cannot list {root}", "git says: " + (said[0] if said else "nothing"))
+    return out if not process.returncode else b""
+
+
+def _begin_git(root: Path, *words: str) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
-    done = subprocess.run(
-        ["git", "-C", str(root), *words], stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False
+    return subprocess.Popen(
+        ["git", "-C", str(root), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     )
-    if done.returncode and check:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Refused("git-failed", f"cannot list {root}", "git says: " + (said[0] if said else "nothing"))
-    return done.stdout if not done.returncode else b""
 
 
 def ignore_rule(root: Path, path: str) -> str:
@@ -83,10 +91,9 @@ def _in_work_tree(root: Path) -> bool:
 def _by_git(root: Path, inside: str, tree: Tree) -> None:
     """`inside`: "" or "sub/", a repository in the repository."""
     listing = ("ls-files", "-z", "--others", "--exclude-standard")
-    with ThreadPoolExecutor(1) as beside:  # two gits at once: each walks the folder
-        ignored = beside.submit(git, root, *listing, "--ignored", "--directory")
-        told = git(root, *listing, "--cached")
-        left_out = [path for path in os.fsdecode(ignored.result()).split("\0") if path]
+    ignored = _begin_git(root, *listing, "--ignored", "--directory")  # two gits at once: each walks the folder
+    told = git(root, *listing, "--cached")
+    left_out = [path for path in os.fsdecode(ignored.communicate()[0]).split("\0") if path]
     tree.left_out += [LeftOut(inside + path, "git ignores it") for path in sorted(left_out, key=_builds_last)]
     folder = str(root) + "/"
     for path in os.fsdecode(told[:-1]).split("\0") if told else ():
