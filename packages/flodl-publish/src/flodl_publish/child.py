@@ -30,8 +30,16 @@ class Ended:
         return f"exit {self.code}" if self.code >= 0 else f"signal {-self.code}"
 
 
-def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], show: str = "") -> Ended:
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    show: str = "",
+    meanwhile: Callable[[], None] | None = None,
+) -> Ended:
     """Its output goes to stderr line by line, each behind `show` (nothing is shown for ""); stdin is empty.
+    `meanwhile` is called once it runs.
 
     It runs in a session of its own; whatever ends this call early ends all of it, and so does the end of this thread.
     Raises FileNotFoundError when there is no such program.
@@ -51,6 +59,8 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], show: str = "
     threading.Thread(target=_sweep_behind, args=(process.pid,), daemon=True).start()
     try:
         with process.stdout:
+            if meanwhile is not None:
+                meanwhile()
             while line := process.stdout.readline(_LINE):
                 text = line.decode("utf-8", "replace").rstrip("\r\n")
                 tail.append(text.rpartition("\r")[2])

@@ -72,14 +72,23 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
     with _room(place), lock.held(place.state, "fetch", say=say):
         unfinished = place.state / "unfinished"
         swept = _begin(source, place, unfinished)
-        index = Index.load(place.state / "tree.json")
-        if index.hashes == {} or swept:
-            swept = True
+        index, before, file = Index(), Index(), place.state / "tree.json"
+
+        def remember() -> None:
+            """Done while rsync works: both are felt over 20,000 files."""
+            import yaml  # noqa: F401 -- which the manifest is read with
+
+            loaded = Index.load(file)
+            index.hashes, index.others = loaded.hashes, loaded.others
+            before.hashes, before.others = dict(loaded.hashes), list(loaded.others)
+
         try:
-            manifest, removed, count, size = _bring(source, place, local, login, index, swept)
+            swept = swept or not file.exists()
+            manifest, removed, count, size = _bring(source, place, local, login, index, swept, remember)
         finally:
-            with contextlib.suppress(OSError):
-                index.save(place.state / "tree.json")
+            if (index.hashes, index.others) != (before.hashes, before.others) or not file.exists():
+                with contextlib.suppress(OSError):
+                    index.save(file)
         unfinished.unlink(missing_ok=True)
     merged = manifest or RunManifest(local.bin, "", 0, local.cwd, local.build, local.args, built=False)
     done = Fetched(
@@ -120,7 +129,13 @@ def _begin(source: Source, place: Place, unfinished: Path) -> bool:
 
 
 def _bring(
-    source: Source, place: Place, local: Local, login: Login, index: Index, swept: bool
+    source: Source,
+    place: Place,
+    local: Local,
+    login: Login,
+    index: Index,
+    swept: bool,
+    remember: Callable[[], None],
 ) -> tuple[RunManifest | None, int, int, int]:
     """Manifest, files removed, files, bytes."""
     if source.kind == "git":
@@ -129,6 +144,7 @@ def _bring(
         tree = selection.select(place.tree)
         return None, 0, len(tree.files), tree.bytes
     if source.kind == "file":
+        remember()
         return _from_folder(Path(source.path), place, local, index, swept)
     published = True
     if local.bin or swept:  # one short connection more, before what may be a long transfer of the wrong thing
@@ -141,8 +157,8 @@ def _bring(
         pulling.rsync(source, place.tree, login, pulling.UNPUBLISHED)
         tree = selection.select(place.tree)
         return None, 0, len(tree.files), tree.bytes
-    pulling.rsync(source, place.tree, login, pulling.PUBLISHED)
-    return _prove(place, index, swept)
+    pulling.rsync(source, place.tree, login, pulling.PUBLISHED, remember)
+    return _prove(place, index, swept or not index.hashes)
 
 
 def _prove(place: Place, index: Index, swept: bool) -> tuple[RunManifest, int, int, int]:
@@ -189,7 +205,7 @@ def _from_folder(
     known = Index()
     for path, sha256 in listed.files.items():
         known.put(path, wanted.files[path], sha256)
-    removed = mirror.clean(place.tree, wanted, _spared()) if swept else 0
+    removed = mirror.clean(place.tree, wanted, _spared()) if swept or not index.hashes else 0
     removed += mirror.mirror(folder, wanted, place.tree, known, index, strict=False).removed
     write_whole(place.tree / SIDECAR, data)
     size = proof.prove(place.tree, listed, index)

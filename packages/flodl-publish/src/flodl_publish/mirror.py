@@ -77,8 +77,10 @@ def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *,
 
 def forget(target: Path, tree: Tree, ours: Index) -> int:
     """Remove what `ours` remembers and the tree no longer has; whatever a build made stays."""
-    wanted = _folders(tree)
     gone = [path for path in (*ours.hashes, *ours.others) if not (path in tree.files or path in tree.links)]
+    if not gone:
+        return 0
+    wanted = _folders(tree)
     return sum(_remove(target, path) for path in sorted(gone, reverse=True) if path not in wanted)
 
 

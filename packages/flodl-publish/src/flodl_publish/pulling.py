@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +65,17 @@ UNPUBLISHED = (
 )
 
 
-def rsync(source: Source, target: Path, login: Login, filters: Sequence[str]) -> None:
-    """Raises Transient when it does not come, Refused when there is no rsync here."""
+def rsync(
+    source: Source, target: Path, login: Login, filters: Sequence[str], meanwhile: Callable[[], None] | None = None
+) -> None:
+    """`meanwhile` is called while it runs.
+
+    Raises Transient when it does not come, Refused when there is no rsync here.
+    """
     if shutil.which("rsync") is None:
         raise Refused("no-tool", f"cannot fetch {source.origin}", "there is no rsync on this box", "apt install rsync")
     target.mkdir(parents=True, exist_ok=True)
-    ended = child.run(rsync_argv(source, target, login, filters), cwd=target, env=_environment())
+    ended = child.run(rsync_argv(source, target, login, filters), cwd=target, env=_environment(), meanwhile=meanwhile)
     if ended.code:
         raise _rsync_failed(source, ended)
 

@@ -57,6 +57,8 @@ def parse(data: bytes) -> Listing:
 
 
 def _inside(path: str) -> str:
+    if path and path[0] not in "/." and path[-1] != "/" and "/." not in path and "//" not in path and "\0" not in path:
+        return path  # the common case, 20,000 times
     if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"it names {path!r}")
     return path
