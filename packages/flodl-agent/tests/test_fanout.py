@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from agent_fakes import Box, FakeWindow, Running, formed, wait_gone, wait_until
 from agent_sshd import Sshd
 
+from flodl_agent.fanout import Fanout
 from flodl_wire import environ
 from flodl_wire.join_messages import Hello, RankExited
 from flodl_wire.specs import FanoutEvent, FanoutHost, FanoutSpec
@@ -59,6 +61,18 @@ def test_the_end_of_stdin_ends_every_agent_and_what_it_started(window: FakeWindo
         link.answer_bye()
     assert running.wait() == 1
     wait_gone("fanout-eof-mark")
+
+
+def test_the_order_to_end_after_all_have_ended_begins_nothing() -> None:
+    """The launcher closes the roster's stdin in the very moment in which the last agent leaves."""
+
+    async def late() -> None:
+        fanout = Fanout(FanoutSpec([]), lambda event: None)
+        assert await fanout.run()
+        fanout.end()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(late())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

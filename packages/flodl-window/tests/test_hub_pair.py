@@ -130,6 +130,20 @@ def test_a_hub_that_does_not_read_never_blocks_the_door() -> None:
     with_pair(test)
 
 
+def test_a_hub_that_ends_with_our_words_unread_is_still_heard_to_the_end() -> None:
+    """The kernel reports the reset first, and what the hub had said behind it."""
+
+    async def test(pair: Pair) -> None:
+        pair.pair.tell(Stop("unread"))
+        pair.say(Notice("my last word"))
+        pair.theirs.close()
+        while not pair.ended:
+            await pair.next()
+        assert (pair.heard, pair.ended) == ([Notice("my last word")], [""])
+
+    with_pair(test)
+
+
 def test_the_end_of_the_pair_is_told_once_and_later_words_go_nowhere() -> None:
     async def test(pair: Pair) -> None:
         pair.theirs.close()

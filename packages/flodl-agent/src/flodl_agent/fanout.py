@@ -43,16 +43,22 @@ class Fanout:
         self._emit = emit
         self._errands: list[_Errand] = []
         self._ending: asyncio.Task[None] | None = None
+        self._over = False
 
     async def run(self) -> bool:
         self._errands = [_Errand(host, self._spec.host_user, self._emit) for host in self._spec.hosts]
         codes = await asyncio.gather(*(errand.run() for errand in self._errands))
+        self._over = True
         if self._ending:
             self._ending.cancel()
         return all(code == 0 for code in codes)
 
     def end(self) -> None:
-        """Close every stdin; TERM and then KILL what does not end in its time. A second call does not wait."""
+        """Close every stdin; TERM and then KILL what does not end in its time. A second call does not wait. Once all
+        have ended there is nothing to do: the order to end often comes in that very moment.
+        """
+        if self._over:
+            return
         if self._ending:
             self._kill(signal.SIGKILL)
             return

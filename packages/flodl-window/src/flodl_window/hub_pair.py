@@ -113,6 +113,8 @@ class HubPair:
                 body, fds, flags, _ = socket.recv_fds(self._sock, MAX_DATAGRAM, 4)
             except (BlockingIOError, InterruptedError):
                 return
+            except ConnectionResetError:
+                continue  # it ended with words of ours unread; that is told ahead of its own last words and its end
             except OSError as err:
                 self._end(str(err))
                 return
