@@ -18,6 +18,18 @@ def test_latest_points_at_the_last_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["latest", "one", "two"]
 
 
+def test_a_folder_in_the_place_of_latest_is_left_alone_and_noted(tmp_path: Path) -> None:
+    (tmp_path / "runs/latest/mine").mkdir(parents=True)
+    made = RunDir.create("one", tmp_path)
+    assert made.note == (
+        f"{tmp_path}/runs/latest does not lead to this run: it is a folder, and no link of ours; "
+        f"this run is {tmp_path}/runs/one"
+    )
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["latest", "one"]
+    assert (tmp_path / "runs/latest/mine").is_dir() and not made.trouble
+
+
+
 def test_ids_sort_by_time_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     assert new_id() != new_id() and len(new_id()) == len("20261129-221500-3f2a")
 

@@ -56,3 +56,4 @@ def test_a_number_that_is_none_becomes_null_and_the_document_stays_json() -> Non
 def test_a_result_prints_as_one_line() -> None:
     run = RunResult("r", "cpu_sync", 2, epochs=[EpochResult(0, 0.5, 1.0, 320, {"accuracy": 0.97})])
     assert "\n" not in repr(run) and "0.97" in repr(run)
+    assert "; 1 epoch, " in repr(run) and "; 2 ranks, " in repr(run)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 class RunFolder:
     """A new folder for one run. `id` sorts by time: 20261129-221500-3f2a. `trouble`: the first thing that could not be
-    written, as a sentence ("" while all is well).
+    written; `note`: why runs/latest does not lead here. Sentences, "" while all is well.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -44,7 +44,7 @@ class RunFolder:
                 error.strerror or str(error),
                 f"run in a folder you may write to, or set {environ.RUN_DIR}",
             ) from None
-        self.trouble = _point_latest(runs, self.id)
+        self.note, self.trouble = _point_latest(runs, self.id), ""
 
     def write_state(self, state: State) -> None:
         self._write("state.json", msgspec.json.encode(state))

@@ -58,6 +58,8 @@ class SoloWindows:
             f"{terms.epochs} epoch{'s' if terms.epochs > 1 else ''}, {parameters:,} parameters; "
             f"files in {self._folder.path}"
         )
+        if self._folder.note:
+            self._bar.line(f"flodl: {self._folder.note}")
         self._write_state("training", "training alone")
         self._epoch_began = self._began = self._last = time.perf_counter()
         return self._plan(0, evaluate=None)

@@ -77,7 +77,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     charter.controller_port = bound.port
     run_dir = RunDir.create(run)
     narration = Narration(Console())
-    for note in settings.notes:
+    for note in [*settings.notes, *filter(None, [run_dir.note])]:
         narration.say(note)
     try:
         code = asyncio.run(Launcher(charter, bound, run_dir, narration, tools).run())

@@ -137,7 +137,7 @@ def taken(port: int) -> Refused:
         "port-in-use",
         f"cannot listen on port {port}",
         f"{holder(port)} holds it",
-        "end that, or choose another with controller.port",
+        "end that, or give this run another: controller.port below cluster: in its file",
     )
 
 

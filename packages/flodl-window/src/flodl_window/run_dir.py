@@ -25,12 +25,15 @@ def new_id() -> str:
 
 
 class RunDir:
-    """The folder of one run. `trouble` is the first thing that could not be written ("" while all is well)."""
+    """The folder of one run. `trouble` is the first thing that could not be written, `note` why runs/latest does not
+    lead here ("" while all is well).
+    """
 
     def __init__(self, run: str, path: Path) -> None:
         self.run = run
         self.path = path
         self.trouble = ""
+        self.note = ""
         self._logs: dict[str, TextIO] = {}
 
     @classmethod
@@ -43,7 +46,6 @@ class RunDir:
             free = os.statvfs(made.path)
             if free.f_bavail * free.f_frsize < LEAST_FREE:
                 raise OSError(f"only {free.f_bavail * free.f_frsize >> 20} MB are free there")
-            made._point_latest(root)
         except OSError as err:
             raise Broken(
                 "no-run-dir",
@@ -51,12 +53,21 @@ class RunDir:
                 err.strerror or str(err),
                 f"make room or rights there, or set {environ.RUN_DIR} to another folder",
             ) from None
+        made._point_latest(root)
         return made
 
     def _point_latest(self, root: Path) -> None:
-        new = root / f".latest-{self.run}"
-        new.symlink_to(self.run)
-        new.replace(root / "latest")
+        """A convenience: no run ends because of it."""
+        latest, new = root / "latest", root / f".latest-{self.run}"
+        try:
+            new.symlink_to(self.run)
+            new.replace(latest)
+        except OSError as err:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            folder = latest.is_dir() and not latest.is_symlink()
+            why = "it is a folder, and no link of ours" if folder else err.strerror or str(err)
+            self.note = f"{latest} does not lead to this run: {why}; this run is {self.path}"
 
     def write_state(self, state: State) -> None:
         self._replace("state.json", msgspec.json.encode(state))

@@ -119,10 +119,9 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
     notes = [note] if note else []
     afar = [host.host for host in hosts if not host.local and not host.worker.tunnel]
     if fanout and afar and cluster.controller.host in roster.LOOPBACK_NAMES:
-        here = cluster.controller.host
-        notes.append(
-            f"{listed(afar)} will dial {here}, which is themselves: set controller.host to an address they reach"
-        )
+        who, they = ("itself", "it reaches") if len(afar) == 1 else ("themselves", "they reach")
+        here = f"{cluster.controller.host}, which is {who}"
+        notes.append(f"{listed(afar)} will dial {here}: set controller.host to an address {they}")
     return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, hosts, notes)
 
 

@@ -49,8 +49,9 @@ class RunResult(msgspec.Struct):
     def __repr__(self) -> str:
         """One line for people, as ``print(Trainer(...).run())`` shows it."""
         parts = [
-            f"{len(self.epochs)} epochs, {self.samples} samples in {self.wall_s:.1f} s ({self.samples_per_s:.0f}/s)",
-            f"{self.world_size} rank{'s' if self.world_size != 1 else ''}, {self.mode}",
+            f"{_count(len(self.epochs), 'epoch')}, {self.samples} samples in {self.wall_s:.1f} s"
+            f" ({self.samples_per_s:.0f}/s)",
+            f"{_count(self.world_size, 'rank')}, {self.mode}",
         ]
         if self.epochs and self.epochs[-1].loss is not None:
             parts.append(f"loss {self.epochs[-1].loss:.4g}")
@@ -61,3 +62,7 @@ class RunResult(msgspec.Struct):
             parts.append(f"balance {self.balance:.2f}")
         state = self.verdict + (" (degraded)" if self.degraded else "") + (f": {self.why}" if self.why else "")
         return f"<run {self.run} {state}; {'; '.join(parts)}>"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}{'s' if number != 1 else ''}"
