@@ -54,7 +54,8 @@ def toml(file: Path) -> dict[str, Any]:
             import tomllib
         else:
             import tomli as tomllib
-        return tomllib.loads(text)
+        parsed: dict[str, Any] = tomllib.loads(text)
+        return parsed
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (ValueError, UnicodeDecodeError) as err:
