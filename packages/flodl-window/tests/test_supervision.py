@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from window_worlds import Driven, cluster, formed, hello
+from window_worlds import Driven, cluster, end_children, failed, finish, formed, hello, result, trained
 
 from flodl_window import events as ev
 from flodl_wire.hub_messages import Finished, HubFailed, RankGone, RankIn, RelayIn, Stop
@@ -18,43 +16,7 @@ from flodl_wire.join_messages import (
     WorldFormed,
 )
 from flodl_wire.join_messages import Step as StepMessage
-from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
-
-
-def result() -> RunResult:
-    return RunResult("20260101-000000-abcd", "cpu_cadence", 2, samples=100)
-
-
-def trained(*devices: object, **how: Any) -> Driven:
-    world = formed(*(devices or ("cpu:1", "cpu:1")), **how)
-    world.train()
-    assert world.run.phase.value == "training"
-    return world
-
-
-def finish(world: Driven) -> None:
-    world.hub(Finished(result()))
-    for host in list(world.links):
-        assert world.run.world is not None
-        for rank in world.run.world.hosts[host].ranks:
-            world.says(host, RankExited(rank, 0))
-        world.says(host, Bye())
-        world.gone(host)
-    world.at(world.now + 0.25)
-
-
-def end_children(world: Driven) -> None:
-    world.do(ev.HubEnded("exit 0"))
-    world.do(ev.FanoutEnded("exit 0"))
-
-
-def failed(world: Driven) -> str:
-    """The run has failed; the first cause as people read it."""
-    assert world.run.phase.value == "failed", world.run.phase
-    assert world.run.cause is not None
-    return world.run.cause.cause().what
-
 
 # the good end
 

@@ -12,8 +12,9 @@ from flodl_window.limits import Limits
 from flodl_window.roster import read_roster
 from flodl_window.run import Run
 from flodl_wire.config import Cluster, JoinWindow, parse_cluster
-from flodl_wire.hub_messages import RankIn, Ready, RelayIn, TrainingBegan
-from flodl_wire.join_messages import DeviceOffer, Hello, JoinUp
+from flodl_wire.hub_messages import Finished, RankIn, Ready, RelayIn, TrainingBegan
+from flodl_wire.join_messages import Bye, DeviceOffer, Hello, JoinUp, RankExited
+from flodl_wire.result import RunResult
 
 SALT = "00112233445566778899aabbccddeeff"
 
@@ -150,3 +151,37 @@ def formed(*devices: object, **how: Any) -> Driven:
         driven.hello(hello(worker.host, int(spec.partition(":")[2])))
     assert driven.run.phase.value == "forming"
     return driven
+
+
+def result() -> RunResult:
+    return RunResult("20260101-000000-abcd", "cpu_cadence", 2, samples=100)
+
+
+def trained(*devices: object, **how: Any) -> Driven:
+    world = formed(*(devices or ("cpu:1", "cpu:1")), **how)
+    world.train()
+    assert world.run.phase.value == "training"
+    return world
+
+
+def finish(world: Driven) -> None:
+    world.hub(Finished(result()))
+    for host in list(world.links):
+        assert world.run.world is not None
+        for rank in world.run.world.hosts[host].ranks:
+            world.says(host, RankExited(rank, 0))
+        world.says(host, Bye())
+        world.gone(host)
+    world.at(world.now + 0.25)
+
+
+def end_children(world: Driven) -> None:
+    world.do(ev.HubEnded("exit 0"))
+    world.do(ev.FanoutEnded("exit 0"))
+
+
+def failed(world: Driven) -> str:
+    """The run has failed; the first cause as people read it."""
+    assert world.run.phase.value == "failed", world.run.phase
+    assert world.run.cause is not None
+    return world.run.cause.cause().what
