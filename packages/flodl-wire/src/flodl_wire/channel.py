@@ -23,6 +23,7 @@ need a lock of the shell's own around a whole frame.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -62,7 +63,7 @@ def hardware_cipher() -> str:
     return noise.CHACHA if flags and not any("aes" in line.split() for line in flags) else noise.AES
 
 
-class Channel:
+class Channel(abc.ABC):
     """What both sides share. Use `Initiator` or `Responder`."""
 
     kind: int | None = None
@@ -233,11 +234,13 @@ class Channel:
         self.decoder.kinds = frames.KINDS_OF[kind]
         self.established = True
 
+    @abc.abstractmethod
     def _advance_handshake(self) -> None:
-        raise NotImplementedError
+        """Take from what has arrived whatever the handshake can use; `_establish` when it is through."""
 
+    @abc.abstractmethod
     def _closed_early(self) -> Fault:
-        raise NotImplementedError
+        """What to say when the other side closed before the handshake was through."""
 
 
 class Initiator(Channel):
