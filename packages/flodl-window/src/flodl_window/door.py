@@ -20,9 +20,10 @@ from flodl_window.join_link import JoinLink, LinkOwner
 from flodl_wire import preface
 from flodl_wire.faults import Fault, Refused
 
-# A reader of state.json behind a crowd of a thousand waits for their accepts (cheap), not for their handshakes.
+# A reader of state.json behind a crowd of a thousand waits for their accepts (cheap), not for their handshakes: those
+# get so many seconds in each turn of the loop (on a busy box fewer fit in), and only one while a crowd still comes in.
 ACCEPTS_PER_TURN = 64
-HANDSHAKES_PER_TURN = 8
+HANDSHAKES_S = 0.002
 LISTEN_BACKLOG = 4096  # a crowd waits in the kernel; the system's own limit may be lower
 STRANGERS = 1024  # connections that have proved nothing yet
 STRANGER_BYTES = 64 * 1024
@@ -69,6 +70,7 @@ class Door:
         self._numbers = 0
         self._muted_until = 0.0
         self._muted = 0
+        self._arrived = 0  # since handshakes were last answered
         self._knocking: deque[Callable[[], None]] = deque()  # handshakes to be answered
 
     async def open(self) -> None:
@@ -96,13 +98,19 @@ class Door:
         self._knocking.append(answer)
 
     def _answer_some(self) -> None:
-        for _ in range(min(HANDSHAKES_PER_TURN, len(self._knocking))):
+        loop = asyncio.get_running_loop()
+        crowded, self._arrived = self._arrived >= ACCEPTS_PER_TURN // 2, 0
+        until = loop.time() + (0.0 if crowded else HANDSHAKES_S)
+        while self._knocking:
             self._knocking.popleft()()
+            if loop.time() >= until:
+                break
         if self._knocking:
-            asyncio.get_running_loop().call_soon(self._answer_some)
+            loop.call_soon(self._answer_some)
 
     def enter(self, stranger: Stranger) -> None:
         """One more that has proved nothing; over the cap the oldest of the busiest address goes."""
+        self._arrived += 1
         if len(self._strangers) >= self.limits.strangers:
             busiest = Counter(waiting.address for waiting in self._strangers).most_common(1)[0][0]
             oldest = next(waiting for waiting in self._strangers if waiting.address == busiest)
