@@ -45,7 +45,7 @@ def store_rank(*words: str) -> dict[str, object]:
 
 
 def stores(processes: list[Process]) -> list[Process]:
-    return [process for process in processes if "flodl_planes.store_server" in process.argv]
+    return [process for process in processes if "flodl_planes.hub.store_server" in process.argv]
 
 
 def memory(process: Process) -> int:

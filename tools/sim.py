@@ -17,9 +17,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from flodl_planes.coordinator import Coordinator
-from flodl_planes.hub_events import CheckpointWritten, HubEvent, SendRank, StartRound, Tell, Tick, WriteCheckpoint
-from flodl_planes.transport_events import FromRank, RelayJoined, RoundDone
+from flodl_planes.coordinator.hub_events import (
+    CheckpointWritten,
+    HubEvent,
+    SendRank,
+    StartRound,
+    Tell,
+    Tick,
+    WriteCheckpoint,
+)
+from flodl_planes.coordinator.machine import Coordinator
+from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire.hub_messages import Finished, Form, HubFailed
 from flodl_wire.plane_messages import Applied, Deposit, EvalDone, Finish, Leaving, Plan, RankHello, Round, Terms
 from flodl_wire.result import RunResult

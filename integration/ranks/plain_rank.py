@@ -13,10 +13,10 @@ import time
 
 import numpy as np
 
-from flodl_planes.layout import lay_out
-from flodl_planes.place import local_cluster, read_envelope
-from flodl_planes.rank_plane import RankPlane
-from flodl_planes.segment import Segment
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
+from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import (
     Applied,

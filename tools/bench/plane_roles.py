@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from flodl_planes.hub_transport import HubTransport
-from flodl_planes.layout import lay_out
-from flodl_planes.rank_plane import RankPlane
-from flodl_planes.relay import Relay
-from flodl_planes.segment import Segment
-from flodl_planes.transport_events import FromRank
+from flodl_planes.coordinator.transport_events import FromRank
+from flodl_planes.hub.transport import HubTransport
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
+from flodl_planes.relay.process import Relay
 from flodl_wire.plane_messages import Deposit, Leaving, RankHello, Round, TensorSpec, Terms
 from flodl_wire.specs import RelaySpec
 

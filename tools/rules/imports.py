@@ -10,7 +10,7 @@ from tools.rules.finding import Finding, Tree
 PREFIX = "flodl_"
 WIRE = "flodl_wire"
 # What runs where no torch may be needed: the executable's own verbs, and what a script may import before torch.
-TORCH_FREE_ROOTS = ("main", "cli_hub", "cli_relay", "roles", "place", "promotion")
+TORCH_FREE_ROOTS = ("main", "cli_hub", "cli_relay", "role.roles", "role.place", "role.promotion")
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 PLANES = "packages/flodl-planes/src/flodl_planes/"
 
@@ -70,7 +70,7 @@ def torch_only_in_ranks(tree: Tree) -> Iterator[Finding]:
                     "ask the rank, or exec flodl-probe",
                 )
     for module in _reached_without_torch(tree):
-        file = f"{PLANES}{module}.py"
+        file = _file(module)
         for line in sorted(
             {line for name, line in imported(tree.module(file), deep=False) if name.split(".")[0] == "torch"}
         ):
@@ -86,7 +86,7 @@ def torch_only_in_ranks(tree: Tree) -> Iterator[Finding]:
 def _reached_without_torch(tree: Tree) -> list[str]:
     """Modules of flodl_planes that the torch-free roots load: at import, and inside the verbs' functions too."""
     inside = [file.removeprefix(PLANES) for file in tree.python if file.startswith(PLANES)]
-    here = {name.removesuffix(".py") for name in inside if "/" not in name}
+    here = {name.removesuffix(".py").replace("/", ".") for name in inside}
     reached: set[str] = set()
     waiting = [root for root in TORCH_FREE_ROOTS if root in here]
     while waiting:
@@ -95,8 +95,12 @@ def _reached_without_torch(tree: Tree) -> list[str]:
             continue
         reached.add(module)
         verb = module == "main" or module.startswith("cli_")
-        for name, _ in imported(tree.module(f"{PLANES}{module}.py"), deep=verb):
-            parts = name.split(".")
-            if len(parts) == 2 and parts[0] == "flodl_planes" and parts[1] in here:
-                waiting.append(parts[1])
+        for name, _ in imported(tree.module(_file(module)), deep=verb):
+            package, _, rest = name.partition(".")
+            if package == "flodl_planes" and rest in here:
+                waiting.append(rest)
     return sorted(reached)
+
+
+def _file(module: str) -> str:
+    return f"{PLANES}{module.replace('.', '/')}.py"

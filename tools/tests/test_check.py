@@ -80,18 +80,18 @@ def test_torch_is_refused_in_what_the_relay_loads_and_allowed_in_what_ranks_load
     planes = "packages/flodl-planes/src/flodl_planes/"
     files = {
         f"{planes}main.py": "def main():\n    from flodl_planes import cli_relay\n",
-        f"{planes}cli_relay.py": "def main():\n    from flodl_planes.relay import serve\n",
-        f"{planes}relay.py": "from flodl_planes import segment\n",
-        f"{planes}segment.py": "import os\nimport torch\n",
-        f"{planes}trainer.py": "import torch\n",
+        f"{planes}cli_relay.py": "def main():\n    from flodl_planes.relay.process import serve\n",
+        f"{planes}relay/process.py": "from flodl_planes.plane import segment\n",
+        f"{planes}plane/segment.py": "import os\nimport torch\n",
+        f"{planes}rank/trainer.py": "import torch\n",
     }
-    assert places(findings(tmp_path, files)) == [(f"{planes}segment.py", 2)]
+    assert places(findings(tmp_path, files)) == [(f"{planes}plane/segment.py", 2)]
 
 
 def test_torch_inside_a_function_or_for_the_type_checker_is_allowed_there(tmp_path: Path) -> None:
     planes = "packages/flodl-planes/src/flodl_planes/"
     lazy = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\ndef f():\n    import torch\n"
-    assert findings(tmp_path, {f"{planes}roles.py": lazy}) == []
+    assert findings(tmp_path, {f"{planes}role/roles.py": lazy}) == []
 
 
 def test_a_long_file_is_refused(tmp_path: Path) -> None:

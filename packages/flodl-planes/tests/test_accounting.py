@@ -1,6 +1,6 @@
 import pytest
 
-from flodl_planes.accounting import Accounts
+from flodl_planes.coordinator.accounting import Accounts
 from flodl_wire.plane_messages import Deposit
 from flodl_wire.specs import RankPlace
 

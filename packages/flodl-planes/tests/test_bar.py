@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from flodl_planes import bar
-from flodl_planes.bar import Bar
+from flodl_planes.rank import bar
+from flodl_planes.rank.bar import Bar
 
 
 class Terminal(io.StringIO):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from flodl_planes import checkpoint
-from flodl_planes.layout import lay_out
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.records import checkpoint
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import TensorSpec
 

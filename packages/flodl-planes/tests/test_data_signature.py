@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flodl_planes.data_signature import of
+from flodl_planes.rank.data_signature import of
 
 
 def items(count: int = 100, shift: float = 0.0) -> list[Any]:

@@ -1,9 +1,9 @@
 """Windows as they are really dealt: the probe, the body of an epoch, its tail."""
 
-from flodl_planes.dealing import Lockstep, Paced
+from flodl_planes.coordinator.dealing import Lockstep, Paced
+from flodl_planes.coordinator.pool import Pool, batches_in
 from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.settings import Settings
-from flodl_planes.pool import Pool, batches_in
 
 
 def paced(ms: dict[int, float], **settings: int) -> Paced:

@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from flodl_planes.meter import Meter
-from flodl_planes.windows import cut
+from flodl_planes.rank.meter import Meter
+from flodl_planes.rank.windows import cut
 from flodl_wire.plane_messages import Deposit
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.place import local_cluster
+from flodl_planes.role.place import local_cluster
 from flodl_wire import blob, environ
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 from flodl_wire.faults import Broken

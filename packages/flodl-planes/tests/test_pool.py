@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_planes.pool import Ledger, Pool, batches_in, samples_in
+from flodl_planes.coordinator.pool import Ledger, Pool, batches_in, samples_in
 from flodl_wire.faults import Broken
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flodl_planes import promotion, roles
-from flodl_planes.roles import Role, dispatch, role_of
+from flodl_planes.role import promotion, roles
+from flodl_planes.role.roles import Role, dispatch, role_of
 from flodl_wire import blob, environ
 from flodl_wire.config import Cluster
 from flodl_wire.faults import Refused
@@ -70,7 +70,8 @@ def recorders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 LINE_ONE = (
-    "from flodl_planes import dispatch, roles\nroles.find = __import__('shutil').which\nprint(dispatch().value)\n"
+    "from flodl_planes import dispatch\nfrom flodl_planes.role import roles\n"
+    "roles.find = __import__('shutil').which\nprint(dispatch().value)\n"
 )
 
 

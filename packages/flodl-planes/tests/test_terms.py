@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.terms import Cadence, Settings, check_dataset
+from flodl_planes.rank.terms import Cadence, Settings, check_dataset
 from flodl_wire.faults import Refused
 
 

@@ -7,20 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flodl_planes.place import LocalCluster, local_cluster
-    from flodl_planes.roles import Role, dispatch
-    from flodl_planes.trainer import Trainer
+    from flodl_planes.rank.trainer import Trainer
+    from flodl_planes.role.place import LocalCluster, local_cluster
+    from flodl_planes.role.roles import Role, dispatch
     from flodl_wire.result import RunResult
 
 __all__ = ["LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster"]
 
 _HOMES = {
-    "LocalCluster": "flodl_planes.place",
-    "Role": "flodl_planes.roles",
+    "LocalCluster": "flodl_planes.role.place",
+    "Role": "flodl_planes.role.roles",
     "RunResult": "flodl_wire.result",
-    "Trainer": "flodl_planes.trainer",
-    "dispatch": "flodl_planes.roles",
-    "local_cluster": "flodl_planes.place",
+    "Trainer": "flodl_planes.rank.trainer",
+    "dispatch": "flodl_planes.role.roles",
+    "local_cluster": "flodl_planes.role.place",
 }
 
 

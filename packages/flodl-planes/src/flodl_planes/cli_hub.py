@@ -47,6 +47,6 @@ def main(argv: list[str] | None = None) -> int:
         raise Broken(
             "bad-spec", "cannot read the hub's spec", str(err), "bring every tool to the same release"
         ) from None
-    from flodl_planes.hub import Hub  # numpy and threads: only once the spec is known to be good
+    from flodl_planes.hub.process import Hub  # numpy and threads: only once the spec is known to be good
 
     return Hub(spec, pair).run()

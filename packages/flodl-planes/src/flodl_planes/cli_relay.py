@@ -32,6 +32,6 @@ def main(argv: list[str] | None = None) -> int:
             "flodl-agent starts relays; there is nothing to run by hand",
         )
     spec = blob.decode(text, RelaySpec, environ.RELAY_JSON)
-    from flodl_planes.relay import Relay  # numpy: only once the spec is known to be good
+    from flodl_planes.relay.process import Relay  # numpy: only once the spec is known to be good
 
     return Relay(spec).run()

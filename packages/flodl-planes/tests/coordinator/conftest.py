@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.coordinator import Coordinator, Limits
-from flodl_planes.hub_events import (
+from flodl_planes.coordinator.hub_events import (
     AppendMetrics,
     CheckpointWritten,
     HubEvent,
@@ -20,7 +19,8 @@ from flodl_planes.hub_events import (
     Tick,
     WriteCheckpoint,
 )
-from flodl_planes.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.coordinator.machine import Coordinator, Limits
+from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
 from flodl_wire.hub_messages import Form, HubFailed, RankGone
 from flodl_wire.plane_messages import (
     Applied,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.hub_events import RoundNotBegun, SendRank
-from flodl_planes.transport_events import FromRank, RankLost, RelayLost
+from flodl_planes.coordinator.hub_events import RoundNotBegun, SendRank
+from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayLost
 from flodl_wire.hub_messages import Finished, Notice, RankGone
 from flodl_wire.plane_messages import Dismiss, Leaving
 

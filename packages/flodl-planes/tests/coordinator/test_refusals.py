@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.hub_events import CheckpointFailed, WriteCheckpoint
-from flodl_planes.transport_events import FromRank, RelayJoined, RoundDone
+from flodl_planes.coordinator.hub_events import CheckpointFailed, WriteCheckpoint
+from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Applied, Deposit, TensorSpec
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from flodl_planes.hub_events import Exit, SendRank, StartRound, WriteCheckpoint
-from flodl_planes.transport_events import FromRank, RelayJoined, RoundDone
+from flodl_planes.coordinator.hub_events import Exit, SendRank, StartRound, WriteCheckpoint
+from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire import hub_messages
 from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish
 

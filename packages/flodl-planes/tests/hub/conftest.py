@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from flodl_planes.layout import lay_out
-from flodl_planes.rank_plane import RankPlane
-from flodl_planes.segment import Segment
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
 from flodl_wire import blob, environ
 from flodl_wire.hub_messages import Finished, Form, FromHub, HubFailed, Large, Ready, RelayIn, Stop, ToHub
 from flodl_wire.messages import decode_message, encode_message

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from flodl_planes.layout import lay_out
-from flodl_planes.rank_plane import RankPlane
-from flodl_planes.segment import Segment
-from flodl_planes.share import Share
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import Share
 from flodl_wire.plane_messages import Deposit, Leaving, RankHello, Round, TensorSpec, Terms
 
 

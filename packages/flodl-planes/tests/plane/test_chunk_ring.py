@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from flodl_planes.chunk_ring import SLOTS, ChunkRing
-from flodl_planes.landing import Landing
-from flodl_planes.layout import lay_out
+from flodl_planes.hub.chunk_ring import SLOTS, ChunkRing
+from flodl_planes.plane.landing import Landing
+from flodl_planes.plane.layout import lay_out
 from flodl_wire.faults import Broken
 from flodl_wire.frames import ChunkHead
 from flodl_wire.plane_messages import CHUNK_BYTES, TensorSpec

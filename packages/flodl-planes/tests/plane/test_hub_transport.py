@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from msgspec import Raw
 
-from flodl_planes.frame_socket import FrameSocket
-from flodl_planes.sealed_socket import SealedSocket, dial
-from flodl_planes.strangers import STRANGERS
-from flodl_planes.transport_events import RankLost, RelayJoined, RelayLost, RoundDone, Taken
+from flodl_planes.coordinator.transport_events import RankLost, RelayJoined, RelayLost, RoundDone, Taken
+from flodl_planes.hub.strangers import STRANGERS
+from flodl_planes.plane.frame_socket import FrameSocket
+from flodl_planes.plane.sealed_socket import SealedSocket, dial
 from flodl_wire import frames, preface
 from flodl_wire.channel import Initiator
 from flodl_wire.faults import Fault

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flodl_planes.kernels import Adder, exact_weights, narrow
+from flodl_planes.plane.kernels import Adder, exact_weights, narrow
 
 COUNT = 1000
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flodl_planes.layout import ALIGN, MEANS, TAKE, WIDTHS, Layout, lay_out
+from flodl_planes.plane.layout import ALIGN, MEANS, TAKE, WIDTHS, Layout, lay_out
 from flodl_wire.faults import Broken, Refused
 from flodl_wire.plane_messages import CHUNK_BYTES, Section, TensorSpec
 

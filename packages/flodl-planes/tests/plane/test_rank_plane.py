@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flodl_planes.transport_events import RankLost, RelayJoined, RoundDone
+from flodl_planes.coordinator.transport_events import RankLost, RelayJoined, RoundDone
 from flodl_wire.faults import Broken, Transient
 from flodl_wire.plane_messages import Deposit, Dismiss, Finish, Leaving, Plan, TensorSpec
 from flodl_wire.result import RunResult

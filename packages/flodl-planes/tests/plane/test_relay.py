@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.frame_socket import FrameSocket, LinkEnded
-from flodl_planes.layout import lay_out
-from flodl_planes.segment import Segment
-from flodl_planes.transport_events import RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.coordinator.transport_events import RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.segment import Segment
 from flodl_wire import blob, environ
 from flodl_wire.messages import decode_message
 from flodl_wire.plane_messages import Deposit, Dismiss, RankDown, RankHello, TensorSpec, Terms

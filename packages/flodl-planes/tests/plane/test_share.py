@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flodl_planes.kernels import Adder
-from flodl_planes.layout import Layout, lay_out
-from flodl_planes.segment import Segment
-from flodl_planes.share import HostMemory, Share, crossed, finish_line, owned
-from flodl_planes.words import Words, control_bytes
+from flodl_planes.plane.kernels import Adder
+from flodl_planes.plane.layout import Layout, lay_out
+from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, owned
+from flodl_planes.plane.words import Words, control_bytes
 from flodl_wire.plane_messages import CHUNK_BYTES, Round, TensorSpec
 
 ELEMENTS = CHUNK_BYTES // 4 * 5 + 17  # six chunks, the last one short

@@ -9,9 +9,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from flodl_planes import words
-from flodl_planes.segment import Segment
-from flodl_planes.words import Words, control_bytes, encode, wait_until
+from flodl_planes.plane import words
+from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.words import Words, control_bytes, encode, wait_until
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import CHUNK_BYTES
 

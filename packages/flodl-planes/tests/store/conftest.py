@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.store import Store
+from flodl_planes.hub.store import Store
 from flodl_wire import preface
 from flodl_wire.channel import Initiator
 from flodl_wire.frames import STORE

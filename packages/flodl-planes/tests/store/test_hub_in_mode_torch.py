@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.hub import Hub
+from flodl_planes.hub.process import Hub
 from flodl_wire import preface
 from flodl_wire.channel import Initiator
 from flodl_wire.faults import Fault, Refused

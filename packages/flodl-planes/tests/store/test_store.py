@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flodl_planes.strangers import STRANGERS
-from flodl_planes.transport_events import Taken
+from flodl_planes.coordinator.transport_events import Taken
+from flodl_planes.hub.strangers import STRANGERS
 from flodl_wire.faults import Refused
 
 NO_TORCH = "raise ModuleNotFoundError(\"No module named 'torch'\")"
@@ -114,7 +114,7 @@ def test_a_store_that_dies_is_the_hub_s_to_know(served) -> None:
 
 def test_the_store_s_process_ends_with_its_stdin(torch_is) -> None:
     torch_is("def TCPStore(*words, **more):\n    pass")
-    argv = [sys.executable, "-m", "flodl_planes.store_server"]
+    argv = [sys.executable, "-m", "flodl_planes.hub.store_server"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdin
         port = int(process.stdout.readline().partition(b":")[2].strip(b" }\n"))

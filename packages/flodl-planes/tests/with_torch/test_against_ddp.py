@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from flodl_planes import Trainer, local_cluster
-from flodl_planes.permutation import order
+from flodl_planes.rank.permutation import order
 
 STEPS, BATCH, SEED = 20, 8, 7
 

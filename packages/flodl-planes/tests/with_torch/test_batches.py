@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from flodl_planes.batches import Batches, move
-from flodl_planes.permutation import order
+from flodl_planes.rank.batches import Batches, move
+from flodl_planes.rank.permutation import order
 from flodl_wire.plane_messages import Plan
 
 CPU = torch.device("cpu")

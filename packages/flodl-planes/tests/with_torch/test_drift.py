@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from flodl_planes.drift import Drift
-from flodl_planes.layout import lay_out
-from flodl_planes.segment import Segment
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.segment import Segment
+from flodl_planes.rank.drift import Drift
 from flodl_wire.plane_messages import TensorSpec
 
 SPECS = [

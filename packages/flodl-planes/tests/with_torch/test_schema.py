@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from flodl_planes.layout import lay_out
-from flodl_planes.schema import Adopted, signature, slots_of
-from flodl_planes.segment import Segment
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.segment import Segment
+from flodl_planes.rank.schema import Adopted, signature, slots_of
 from flodl_wire.faults import Refused
 
 CPU = torch.device("cpu")

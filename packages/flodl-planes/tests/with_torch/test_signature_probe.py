@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from flodl_planes import Trainer
-from flodl_planes.schema import signature, slots_of
+from flodl_planes.rank.schema import signature, slots_of
 from flodl_wire import environ
 
 

@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from flodl_planes import RunResult, Trainer, run_folder
+from flodl_planes import RunResult, Trainer
+from flodl_planes.records import run_folder
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.state import State
 

@@ -1,0 +1,63 @@
+"""Which rank evaluates the averaged model after an epoch, and what that costs it.
+
+The *callback rank* is the fastest, and stays it until it dies: taking turns would make every rank's pace uneven. Its
+evaluation rides on its next plan, and its share of that window is smaller by the time the last evaluations took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flodl_planes.coordinator.accounting import Accounts
+
+SMOOTHING = 0.3  # the reference's weight of the newest callback time
+
+
+class CallbackRank:
+    """`epoch` is the epoch that waits for its figures, None when none does; `rank` whoever has the role."""
+
+    def __init__(self, accounts: Accounts, *, wanted: bool) -> None:
+        self.wanted = wanted
+        self.rank: int | None = None
+        self.epoch: int | None = None
+        self.cost_ms = 0.0
+        self._under_way = False
+        self._before: tuple[int | None, bool] = (None, False)
+        self._accounts = accounts
+
+    def assign(self, completes: int | None, living: Sequence[int]) -> int | None:
+        """The rank whose next plan asks for an evaluation: of the epoch just completed, or of one whose evaluator
+        died.
+        """
+        if not self.wanted:
+            return None
+        self._before = (self.epoch, self._under_way)
+        if completes is not None:
+            self.epoch, self._under_way = completes, False
+        if self.epoch is None or self._under_way or not living:
+            return None
+        if self.rank not in living:
+            self.rank = max(living, key=lambda rank: (self._accounts.rank_rate(rank), -rank))
+            self.cost_ms = 0.0
+        self._under_way = True
+        return self.rank
+
+    def done(self, epoch: int, elapsed_ms: float) -> bool:
+        """The figures are in; False when nobody waits for them."""
+        if epoch != self.epoch:
+            return False
+        self.epoch, self._under_way = None, False
+        if elapsed_ms > 0:
+            first = self.cost_ms == 0
+            self.cost_ms = elapsed_ms if first else (1 - SMOOTHING) * self.cost_ms + SMOOTHING * elapsed_ms
+        return True
+
+    def withdrawn(self) -> None:
+        """The plans of the last `assign` were taken back before anyone saw them."""
+        self.epoch, self._under_way = self._before
+
+    def lost(self, rank: int) -> None:
+        """A rank is dead; when it was evaluating, the next plan asks another."""
+        if rank == self.rank:
+            self.rank = None
+            self._under_way = False

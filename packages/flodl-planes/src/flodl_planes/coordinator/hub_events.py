@@ -1,0 +1,90 @@
+"""What reaches the coordinator and what it orders: plain data, so that a whole run can be written down as a transcript.
+
+Events are those of the transport, those below, and `Form`, `RankGone` and `Stop` as the launcher sent them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flodl_planes.coordinator.transport_events import TransportEvent
+from flodl_wire.faults import Fault
+from flodl_wire.hub_messages import Form, FromHub, RankGone, Stop
+from flodl_wire.plane_messages import RankDown, Round
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed, nothing else happened."""
+
+
+@dataclass(frozen=True)
+class RoundNotBegun:
+    """The order `StartRound` found a host gone; its RelayLost stands in the queue."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    """The order `WriteCheckpoint` was carried out."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    """It was not; the previous file is still there."""
+
+    fault: Fault
+
+
+HubEvent = TransportEvent | Form | RankGone | Stop | Tick | RoundNotBegun | CheckpointWritten | CheckpointFailed
+
+
+@dataclass(frozen=True)
+class SendRank:
+    """Pass `message` to `rank` through its relay."""
+
+    rank: int
+    message: RankDown
+
+
+@dataclass(frozen=True)
+class StartRound:
+    """Send `round` to the relays of `hosts` and carry its bytes; sums run in the order of `hosts`."""
+
+    round: Round
+    hosts: list[str]
+
+
+@dataclass(frozen=True)
+class WriteCheckpoint:
+    """Write the last average; answered by CheckpointWritten or CheckpointFailed."""
+
+    metadata: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Say `message` to the launcher."""
+
+    message: FromHub
+
+
+@dataclass(frozen=True)
+class AppendMetrics:
+    """One line for metrics.jsonl."""
+
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Exit:
+    """Nothing is left to do: stay until the launcher lets go, then end with `code`."""
+
+    code: int
+
+
+HubOrder = SendRank | StartRound | WriteCheckpoint | Tell | AppendMetrics | Exit

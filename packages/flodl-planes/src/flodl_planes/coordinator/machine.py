@@ -1,0 +1,359 @@
+"""The hub's mind: from the first hello to the last goodbye, as a pure machine ``handle(event, now) -> orders``.
+
+Phases, and who waits for whom:
+
+- *forming*: the launcher has not said yet which ranks there are (relays may be here already).
+- *loading*: ranks load and say hello; the last one's hello is compared with the others'. Any loss now ends the run.
+- *training*: windows and rounds (training.py). A lost rank is tolerated up to max_failure; one whose program exits is
+  not.
+- *closing*: the last average is decided; wait until it stands in every living rank, has been evaluated, and is on disk.
+- *leaving*: every rank has its result; wait for their goodbyes.
+- *over*: nothing more is said; the launcher ends us.
+
+A rank whose connection closes is *silent* until the launcher says why, at most `grace_s`: a program's exit fails the
+run, a death may be tolerated, and the connection alone cannot tell them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flodl_planes.coordinator import narration
+from flodl_planes.coordinator.accounting import Accounts
+from flodl_planes.coordinator.agreement import disagreement
+from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
+from flodl_planes.coordinator.dealing import Dealer, Lockstep, Paced
+from flodl_planes.coordinator.hub_events import (
+    CheckpointFailed,
+    CheckpointWritten,
+    Exit,
+    HubEvent,
+    HubOrder,
+    RoundNotBegun,
+    SendRank,
+    Tell,
+    Tick,
+    WriteCheckpoint,
+)
+from flodl_planes.coordinator.reports import Reports
+from flodl_planes.coordinator.training import Training
+from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.elche.cadence import Cadence
+from flodl_planes.elche.settings import read_settings
+from flodl_wire import hub_messages as to_launcher
+from flodl_wire.faults import Broken, Fault
+from flodl_wire.hub_messages import Form, RankGone, Stop
+from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leaving, RankHello, RankUp, Terms
+from flodl_wire.result import RunResult
+
+_WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds: how long a silent rank waits for the reason, and how long a round may take (None: for ever)."""
+
+    grace_s: float = 2.0
+    stall_s: float | None = 300.0
+
+
+class Coordinator:
+    """One run. Every event returns the orders it causes, in order."""
+
+    def __init__(self, run: str, mode: str, limits: Limits = Limits()) -> None:
+        self.run = run
+        self.mode = mode
+        self.limits = limits
+        self.phase = "forming"
+        self.cohort = Cohort([])
+        self.accounts = Accounts([])
+        self.training: Training | None = None
+        self.reports: Reports | None = None
+        self._early: list[HubEvent] = []
+        self._applied: dict[int, float] = {}
+        self._checkpoint = "due"
+        self._result: RunResult | None = None
+
+    def handle(self, event: HubEvent, now: float) -> list[HubOrder]:
+        """What happened, at `now` seconds on any steady clock. Never raises a Fault: it becomes HubFailed."""
+        if self.phase == "over":
+            return []
+        if isinstance(event, Stop):
+            return self._stopped(event)
+        if self.phase == "forming" and not isinstance(event, (Form, Tick)):
+            self._early.append(event)
+            return []
+        try:
+            return self._dispatch(event, now)
+        except Fault as fault:
+            return self._fail(fault, now)
+
+    def _dispatch(self, event: HubEvent, now: float) -> list[HubOrder]:
+        if isinstance(event, FromRank):
+            return self._from_rank(event.rank, event.message, now)
+        if isinstance(event, RoundDone):
+            return self._round_done(event, now)
+        if isinstance(event, Tick):
+            return self._tick(now)
+        if isinstance(event, RankGone):
+            return self._gone(event, now)
+        if isinstance(event, RankLost):
+            return [] if event.said_goodbye else self._silent(event.rank, now)
+        if isinstance(event, RelayLost):
+            return self._relay_lost(event, now)
+        if isinstance(event, RelayJoined):
+            return self._relay_joined(event)
+        if isinstance(event, Form):
+            return self._formed(event, now)
+        if isinstance(event, RoundNotBegun):
+            if self.training:
+                self.training.interrupted = True  # and wait for the RelayLost that says which host
+            return []
+        if isinstance(event, CheckpointWritten):
+            self._checkpoint = "written"
+            return self._close_when_ready(now)
+        if isinstance(event, CheckpointFailed):
+            raise event.fault
+        return []
+
+    # --- forming and loading
+
+    def _formed(self, event: Form, now: float) -> list[HubOrder]:
+        self.cohort = Cohort(event.places)
+        self.accounts = Accounts(event.places)
+        self.phase = "loading"
+        orders: list[HubOrder] = []
+        early, self._early = self._early, []
+        for waiting in early:
+            orders += self.handle(waiting, now)
+        return orders
+
+    def _relay_joined(self, event: RelayJoined) -> list[HubOrder]:
+        expected = self.cohort.ranks_of(event.host)
+        if sorted(event.ranks) != expected:
+            raise Broken(
+                "wrong-ranks",
+                f"cannot use the relay of {event.host}",
+                f"it speaks for ranks {event.ranks}, the world has {expected} there",
+            )
+        return [Tell(to_launcher.RelayIn(event.host))]
+
+    def _hello(self, rank: int, hello: RankHello, now: float) -> list[HubOrder]:
+        member = self.cohort[rank]
+        if self.phase != "loading" or member.state != ABSENT:
+            raise Broken("second-hello", f"cannot take rank {rank} in", "it is in already")
+        member.state, member.hello = READY, hello
+        orders: list[HubOrder] = [Tell(to_launcher.RankIn(rank))]
+        gone = self.cohort.ranks(LEFT)
+        if gone:
+            raise Broken(
+                "left-early", f"cannot begin: rank {gone[0]} has ended already", "others want to train", _WHOLE
+            )
+        if len(self.cohort.hellos) < self.cohort.size:
+            return orders
+        fault = disagreement(self.cohort.hellos, self.mode)
+        if fault:
+            raise fault
+        first = self.cohort.hellos[min(self.cohort.hellos)]
+        self.training = Training(first.terms, self.cohort, self._dealer(first.terms), self.accounts)
+        self.reports = Reports(self.training, now)
+        self.phase = "training"
+        began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort.size, first))
+        return [*orders, Tell(began), *self.training.begin(now)]
+
+    def _dealer(self, terms: Terms) -> Dealer:
+        settings = read_settings(terms.elche, self.cohort.size)
+        return Lockstep() if self.mode == "cpu_sync" else Paced(Cadence(self.cohort.living, settings))
+
+    # --- training
+
+    def _from_rank(self, rank: int, message: RankUp, now: float) -> list[HubOrder]:
+        if rank not in self.cohort or self.cohort[rank].state in (DEAD, LEFT):
+            return []
+        if isinstance(message, RankHello):
+            return self._hello(rank, message, now)
+        if isinstance(message, Leaving):
+            return self._leaving(rank, message, now)
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
+            raise Broken("too-early", f"cannot use what rank {rank} sent", "training has not begun")
+        if isinstance(message, Deposit):
+            warned = reports.not_finite(rank, message.window) if message.not_finite else []
+            return [*warned, *training.deposited(rank, message, now)]
+        if isinstance(message, EvalDone):
+            if not training.callback.done(message.epoch, message.elapsed_ms):
+                return []
+            reports.evaluated(message.epoch, dict(message.metrics))
+            return [*reports.epochs(now), *self._close_when_ready(now)]
+        self._applied[rank] = message.sync_ms
+        self.accounts.touch(now)
+        return self._close_when_ready(now)
+
+    def _round_done(self, event: RoundDone, now: float) -> list[HubOrder]:
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
+            return []
+        for merged in training.decided(event.round, event.attempt, now):
+            reports.merged(merged)
+        orders = reports.epochs(now)
+        if event.round:
+            orders += reports.round(now)
+        if training.final and self.phase == "training":
+            self.phase = "closing"
+            return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
+        return [*orders, *training.advance(now)]
+
+    # --- losses
+
+    def _silent(self, rank: int, now: float) -> list[HubOrder]:
+        if rank in self.cohort and self.cohort[rank].state in (READY, ABSENT):
+            member = self.cohort[rank]
+            member.state, member.silent_since = SILENT, now
+        return []
+
+    def _relay_lost(self, event: RelayLost, now: float) -> list[HubOrder]:
+        self.cohort.lost_hosts.add(event.host)
+        if self.training and event.interrupted is not None:
+            self.training.interrupted = True
+        for rank in self.cohort.ranks_of(event.host):
+            self._silent(rank, now)
+            self.cohort[rank].why = self.cohort[rank].why or f"host {event.host} lost: {event.why}"
+        # The launcher may have told of its ranks before: then nothing else would start the round again.
+        return self.training.advance(now) if self.training else []
+
+    def _gone(self, event: RankGone, now: float) -> list[HubOrder]:
+        if event.rank not in self.cohort or self.cohort[event.rank].state in (DEAD, LEFT):
+            return []
+        where = f"rank {event.rank} on {self.cohort[event.rank].place.host}"
+        if event.code:
+            return self._fail(Broken("rank-failed", f"{where} failed", event.why), now, event.rank)
+        if self.phase == "leaving":
+            return self._left(event.rank, now)
+        if event.clean and self.phase == "loading" and not self.cohort.hellos:
+            return self._left(event.rank, now)  # a command that averages nothing is a fair command
+        if event.clean:
+            fault = Broken(
+                "left-early",
+                f"{where} ended before training was over",
+                event.why,
+                _WHOLE,
+            )
+            return self._fail(fault, now, event.rank)
+        return self._dead(event.rank, event.why, now)
+
+    def _dead(self, rank: int, why: str, now: float) -> list[HubOrder]:
+        member = self.cohort[rank]
+        member.state, member.why = DEAD, why
+        where = f"rank {rank} on {member.place.host}"
+        training, reports = self.training, self.reports
+        if training is None or reports is None:
+            return self._fail(Broken("lost-before-training", f"cannot begin: {where} is lost", why), now, rank)
+        fault = self.cohort.intolerable(training.terms.max_failure)
+        if fault:
+            return self._fail(fault, now, rank)
+        orders = reports.lost(rank, where, why, training.lost(rank), now)
+        if self.phase == "closing":
+            return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
+        return [*orders, *training.advance(now)]
+
+    def _tick(self, now: float) -> list[HubOrder]:
+        orders: list[HubOrder] = []
+        for rank in self.cohort.ranks(SILENT):
+            member = self.cohort[rank]
+            if self.phase != "over" and now - member.silent_since >= self.limits.grace_s:
+                gone = RankGone(rank, False, member.why or "its connection to the relay closed")
+                orders += self._gone(gone, now)
+        training, reports = self.training, self.reports
+        if training is None or reports is None or self.phase not in ("training", "closing"):
+            return orders
+        if training.open and self.limits.stall_s is not None and now - training.issued_at > self.limits.stall_s:
+            fault = Broken(
+                "round-stalled",
+                "cannot go on training",
+                f"round {training.open.number} has not ended after {self.limits.stall_s:.0f} s",
+                "look at the network between the hosts",
+            )
+            return [*orders, *self._fail(fault, now)]
+        return [*orders, *reports.progress(now)]
+
+    # --- the end
+
+    def _close_when_ready(self, now: float) -> list[HubOrder]:
+        training, reports = self.training, self.reports
+        if self.phase != "closing" or training is None or reports is None:
+            return []
+        if any(rank not in self._applied for rank in self.cohort.living):
+            return []
+        if self._checkpoint == "due":
+            self._checkpoint = "ordered"
+            if self._applied:
+                self.accounts.averaged(sum(self._applied.values()) / len(self._applied))
+            return [WriteCheckpoint(self._metadata(training))]
+        if self._checkpoint != "written" or training.callback.epoch is not None:
+            return []
+        orders = [*reports.epochs(now), *reports.progress(now, last=True)]
+        result = self._result = self._figures()
+        self.phase = "leaving"
+        return [*orders, *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
+
+    def _metadata(self, training: Training) -> dict[str, str]:
+        return {
+            "format": "pt",
+            "run": self.run,
+            "mode": self.mode,
+            "epoch": str(training.merged_epochs),
+            "rounds": str(self.accounts.rounds),
+            "samples": str(self.accounts.run.samples),
+            "seed": str(training.terms.seed),
+        }
+
+    def _leaving(self, rank: int, message: Leaving, now: float) -> list[HubOrder]:
+        where = f"rank {rank} on {self.cohort[rank].place.host}"
+        if message.error:
+            return self._fail(Broken("rank-failed", f"{where} failed", message.error), now, rank)
+        if self.phase != "leaving":
+            fault = Broken(
+                "left-early",
+                f"{where} left before training was over",
+                "its loop over t.epochs() ended early",
+                _WHOLE,
+            )
+            return self._fail(fault, now, rank)
+        return self._left(rank, now)
+
+    def _left(self, rank: int, now: float) -> list[HubOrder]:
+        self.cohort[rank].state = LEFT
+        if self.cohort.ranks(READY, SILENT) or self._result is None:
+            return []
+        self.phase = "over"
+        return [Tell(to_launcher.Finished(self._result)), Exit(0)]
+
+    def _figures(self, why: str = "", verdict: str = "done") -> RunResult:
+        lost = [
+            f"rank {rank} on {self.cohort[rank].place.host}: {self.cohort[rank].why}"
+            for rank in self.cohort.ranks(DEAD)
+        ]
+        return self.accounts.result(
+            self.run, self.mode, verdict=verdict, degraded=bool(lost), why=why or "; ".join(lost)
+        )
+
+    def _fail(self, fault: Fault, now: float, rank: int | None = None) -> list[HubOrder]:
+        if self.phase == "over":
+            return []
+        self.phase = "over"
+        dismissed: list[HubOrder] = [
+            SendRank(other, Dismiss(str(fault))) for other in self.cohort.living if other != rank
+        ]
+        told = to_launcher.HubFailed(
+            fault.code, fault.what, fault.why, fault.fix, rank, self._figures(str(fault), "failed")
+        )
+        return [*dismissed, Tell(told), Exit(1)]
+
+    def _stopped(self, event: Stop) -> list[HubOrder]:
+        self.phase = "over"
+        if self.training is None and self.cohort.size and not self.cohort.ranks(ABSENT, READY, SILENT, DEAD):
+            return [Exit(0)]  # every program ended well and none asked for an average
+        told = to_launcher.HubFailed(
+            "stopped", "training was stopped", event.reason, "", None, self._figures(event.reason, "failed")
+        )
+        return [Tell(told), Exit(1)]

@@ -1,0 +1,136 @@
+"""The hub's lines for people, and its live numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flodl_planes.coordinator.accounting import Accounts, Tally
+from flodl_planes.coordinator.pool import Span
+from flodl_planes.coordinator.training import Training
+from flodl_wire.hub_messages import Progress, RankProgress
+from flodl_wire.plane_messages import RankHello, Terms
+from flodl_wire.result import EpochResult
+
+STALLED_AFTER_S = 10.0  # a rank is called stalled after this, or after ten times what its plan should take
+STALLED_TIMES = 10.0
+
+
+def began_line(terms: Terms, ranks: int, hello: RankHello) -> str:
+    """``cpu_cadence on 3 ranks: 1,437 samples, 12 epochs of 45 batches, 61,706 parameters``."""
+    parameters = 0
+    for tensor in hello.tensors:
+        if tensor.kind == "param":
+            elements = 1
+            for side in tensor.shape:
+                elements *= side
+            parameters += elements
+    batches = -(-terms.dataset // terms.batch_size)
+    return (
+        f"{terms.mode} on {_count(ranks, 'rank')}: {_count(terms.dataset, 'sample')}, "
+        f"{_count(terms.epochs, 'epoch')} of {_count(batches, 'batch', 'batches')}, {_count(parameters, 'parameter')}"
+    )
+
+
+def epoch_line(result: EpochResult, epochs: int, tally: Tally) -> str:
+    """``epoch 3/12  loss 0.142  accuracy 0.957  1,840 samples/s  balance 0.91  sync 0.03``."""
+    parts = [f"epoch {result.epoch + 1}/{epochs}"]
+    if result.loss is not None:
+        parts.append(f"loss {result.loss:.3f}")
+    parts += [f"{name} {value:.3f}" for name, value in (result.eval or {}).items()]
+    parts.append(f"{tally.rate:,.0f} samples/s")
+    if tally.balance is not None:
+        parts.append(f"balance {tally.balance:.2f}")
+    if tally.sync_share is not None:
+        parts.append(f"sync {tally.sync_share:.2f}")
+    return "  ".join(parts)
+
+
+def epoch_row(result: EpochResult, spans: list[Span], tally: Tally, at: float) -> dict[str, Any]:
+    """The epoch's line of metrics.jsonl; `merged` is the ledger's proof: one span from 0 to the dataset's end."""
+    return {
+        "kind": "epoch",
+        "t": round(at, 3),
+        "epoch": result.epoch,
+        "loss": result.loss,
+        "wall_s": result.wall_s,
+        "samples": result.samples,
+        "eval": result.eval,
+        "samples_per_s": round(tally.rate, 3),
+        "balance": _short(tally.balance),
+        "sync_share": _short(tally.sync_share),
+        "merged": [list(span) for span in spans],
+        "ranks": [
+            {
+                "rank": rank,
+                "batches": work.batches,
+                "samples": work.samples,
+                "busy_s": round(work.busy_ms / 1e3, 6),
+                "wait_s": round(work.wait_ms / 1e3, 6),
+            }
+            for rank, work in sorted(tally.work.items())
+        ],
+    }
+
+
+def round_row(training: Training, accounts: Accounts, at: float) -> dict[str, Any]:
+    """A round's line of metrics.jsonl."""
+    return {
+        "kind": "round",
+        "t": round(at, 3),
+        "epoch": training.merged_epochs,
+        "rounds": accounts.rounds,
+        "merged": training.ledger.merged,
+        "loss": accounts.epoch.loss,
+        "samples_per_s": round(accounts.recent_rate, 3),
+        "anchor": training.dealer.anchor_rank,
+        "batches": {str(rank): batches for rank, (batches, _) in sorted(accounts.last.items())},
+        "ms": {
+            str(rank): round((deposit.compute_ms + deposit.data_ms) / batches, 3)
+            for rank, (batches, deposit) in sorted(accounts.last.items())
+            if batches
+        },
+    }
+
+
+def progress(training: Training, accounts: Accounts, now: float) -> Progress:
+    """Live numbers for the bar and state.json."""
+    tally = accounts.epoch if accounts.epoch.samples else accounts.run
+    terms = training.terms
+    return Progress(
+        epoch=min(training.merged_epochs, terms.epochs - 1),
+        epochs=terms.epochs,
+        samples=terms.dataset if training.final else training.ledger.merged,
+        dataset=terms.dataset,
+        samples_per_s=round(accounts.recent_rate, 3),
+        loss=tally.loss,
+        balance=_short(tally.balance),
+        sync_share=_short(tally.sync_share),
+        anchor=training.dealer.anchor_rank,
+        rounds=accounts.rounds,
+        ranks=[
+            RankProgress(
+                rank,
+                round(accounts.rank_rate(rank), 3),
+                accounts.run.work[rank].batches if rank in accounts.run.work else 0,
+                _stalled(training, rank, now),
+            )
+            for rank in training.cohort.living
+        ],
+    )
+
+
+def _stalled(training: Training, rank: int, now: float) -> bool:
+    if rank not in training.plans or rank in training.deposits or training.open is not None:
+        return False
+    rate = training.accounts.rank_rate(rank)
+    planned = sum(count for _, count in training.plans[rank].spans)
+    expected = planned / rate if rate > 0 else 0.0
+    return now - training.issued_at > max(STALLED_AFTER_S, STALLED_TIMES * expected)
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,78 @@
+"""What a run tells while it goes on: epochs, rounds, losses, live numbers; each as often as somebody can use it."""
+
+from __future__ import annotations
+
+from flodl_planes.coordinator import narration
+from flodl_planes.coordinator.accounting import Tally
+from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
+from flodl_planes.coordinator.pool import Span
+from flodl_planes.coordinator.training import EpochMerged, Training
+from flodl_wire.hub_messages import EpochDone, Notice
+from flodl_wire.result import EpochResult
+
+PROGRESS_EVERY_S = 0.45  # about twice a second: the hub's tick is half a second
+ROUND_EVERY_S = 1.0
+
+
+class Reports:
+    """`began_at`: the moment that `t` in metrics.jsonl counts from."""
+
+    def __init__(self, training: Training, began_at: float) -> None:
+        self._training = training
+        self._accounts = training.accounts
+        self._began_at = began_at
+        self._merged: list[tuple[EpochResult, list[Span], Tally]] = []  # epochs not yet reported
+        self._evaluations: dict[int, dict[str, float]] = {}  # may come before the round is known to be decided
+        self._warned: set[int] = set()
+        self._progress_at = self._round_at = float("-inf")
+
+    def merged(self, done: EpochMerged) -> None:
+        """An epoch is whole; it is reported once its evaluation is in."""
+        tally = self._accounts.end_epoch(done.epoch)
+        self._merged.append((self._accounts.epochs[-1], done.spans, tally))
+
+    def evaluated(self, epoch: int, metrics: dict[str, float]) -> None:
+        self._evaluations[epoch] = metrics
+
+    def epochs(self, now: float) -> list[HubOrder]:
+        """The epochs that wait for nothing more, oldest first."""
+        orders: list[HubOrder] = []
+        while self._merged and self._merged[0][0].epoch != self._training.callback.epoch:
+            result, spans, tally = self._merged.pop(0)
+            result.eval = self._evaluations.pop(result.epoch, None)
+            line = narration.epoch_line(result, self._training.terms.epochs, tally)
+            orders.append(Tell(EpochDone(result.epoch, line)))
+            orders.append(AppendMetrics(narration.epoch_row(result, spans, tally, now - self._began_at)))
+        return orders
+
+    def round(self, now: float) -> list[HubOrder]:
+        """A round is done: a line of metrics, at most once a second."""
+        if now - self._round_at < ROUND_EVERY_S:
+            return []
+        self._round_at = now
+        return [AppendMetrics(narration.round_row(self._training, self._accounts, now - self._began_at))]
+
+    def progress(self, now: float, *, last: bool = False) -> list[HubOrder]:
+        """The live numbers when they are due; the `last` ones in any case."""
+        if not last and now - self._progress_at < PROGRESS_EVERY_S:
+            return []
+        self._progress_at = now
+        return [Tell(narration.progress(self._training, self._accounts, now))]
+
+    def lost(self, rank: int, where: str, why: str, returned: int, now: float) -> list[HubOrder]:
+        """A rank is dead and the run goes on; `returned` of its samples are dealt again."""
+        cohort = self._training.cohort
+        given = f"; {returned:,} samples of it go to the others" if returned else ""
+        text = f"{where} is lost ({why}){given}; {len(cohort.living)} of {cohort.size} ranks go on"
+        at = round(now - self._began_at, 3)
+        return [
+            Tell(Notice(text)),
+            AppendMetrics({"kind": "lost", "t": at, "rank": rank, "why": why, "returned": returned}),
+        ]
+
+    def not_finite(self, rank: int, window: int) -> list[HubOrder]:
+        """A rank's loss was no number: said once per rank."""
+        if rank in self._warned:
+            return []
+        self._warned.add(rank)
+        return [Tell(Notice(f"rank {rank}: a loss is not finite (window {window})"))]

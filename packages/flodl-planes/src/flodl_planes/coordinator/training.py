@@ -1,0 +1,273 @@
+"""Windows and rounds: deal plans, collect deposits, average, count what was merged, begin again.
+
+A *window* is one plan per living rank; when every plan's deposit is in, a *round* averages them and carries the next
+plans along. A span counts as merged when its round is decided, and not before: when a host is lost in the middle, the
+round runs again without it and the host's spans return to the pool. Epochs never share a window. Pure: called by the
+coordinator, answers with orders.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from flodl_planes.coordinator.accounting import Accounts
+from flodl_planes.coordinator.callback_rank import CallbackRank
+from flodl_planes.coordinator.cohort import READY, SILENT, Cohort
+from flodl_planes.coordinator.dealing import Dealer
+from flodl_planes.coordinator.hub_events import HubOrder, SendRank, StartRound
+from flodl_planes.coordinator.pool import Ledger, Pool, Span, batches_in, samples_in
+from flodl_planes.elche.cadence import Measured
+from flodl_wire.faults import Broken
+from flodl_wire.plane_messages import Deposit, Plan, Round, Terms
+
+
+@dataclass
+class OpenRound:
+    """A round that has been ordered. `took`: rank → its plan and deposit; `final`: nothing is left to deal behind
+    it.
+    """
+
+    number: int
+    attempt: int
+    took: dict[int, tuple[Plan, Deposit]]
+    final: bool
+
+
+@dataclass
+class EpochMerged:
+    """An epoch's last round is decided; `spans` is the ledger's proof."""
+
+    epoch: int
+    spans: list[Span]
+
+
+class Training:
+    """The state between the first plan and the last average. `living` ranks always hold exactly one plan, if only an
+    empty one.
+    """
+
+    def __init__(self, terms: Terms, cohort: Cohort, dealer: Dealer, accounts: Accounts) -> None:
+        self.terms = terms
+        self.cohort = cohort
+        self.dealer = dealer
+        self.accounts = accounts
+        self.callback = CallbackRank(accounts, wanted=terms.evaluates)
+        self.epoch_batches = -(-terms.dataset // terms.batch_size)
+        self.merged_epochs = 0
+        self.ledger = Ledger(terms.dataset)
+        self.plans: dict[int, Plan] = {}
+        self.deposits: dict[int, Deposit] = {}
+        self.issued_at = 0.0
+        self.open: OpenRound | None = None
+        self.interrupted = False
+        self.final = False  # the last average is decided
+        self._window = 0
+        self._round = 0
+        self._pools: dict[int, Pool] = {}
+
+    # --- what the coordinator calls
+
+    def begin(self, now: float) -> list[HubOrder]:
+        """Round 0: rank 0's model for everyone, and the first plans."""
+        self._round = 0
+        return self._order(OpenRound(0, 0, {}, False), now)
+
+    def deposited(self, rank: int, deposit: Deposit, now: float) -> list[HubOrder]:
+        """A rank has done its plan. Raises Broken when it did something else."""
+        plan = self.plans.get(rank)
+        if plan is None or plan.window != deposit.window or rank in self.deposits:
+            expected = f"window {plan.window}" if plan and rank not in self.deposits else "nothing"
+            raise Broken(
+                "bad-deposit",
+                f"cannot use rank {rank}'s work",
+                f"it delivered window {deposit.window}, expected was {expected}",
+            )
+        wanted = samples_in([(start, count) for start, count in plan.spans])
+        if deposit.samples != wanted:
+            raise Broken(
+                "samples-differ",
+                f"cannot count rank {rank}'s work",
+                f"its plan of window {plan.window} has {wanted} samples, it did {deposit.samples}",
+                "let the loop over t.batches() run to its end",
+            )
+        self.deposits[rank] = deposit
+        return self.advance(now)
+
+    def decided(self, number: int, attempt: int, now: float) -> list[EpochMerged]:
+        """A round's average is certain. Answers with the epoch it completed, if it did."""
+        done = self.open
+        if done is None or (done.number, done.attempt) != (number, attempt):
+            return []
+        self.open, self.interrupted = None, False
+        if number == 0:
+            self.accounts.begin(now)
+            return []
+        took = {rank: (self._batches(plan), deposit) for rank, (plan, deposit) in done.took.items()}
+        for plan, _ in done.took.values():
+            self.ledger.merge(_spans(plan))
+        self.accounts.merged(now, took)
+        self.final = done.final
+        if not self.ledger.complete:
+            return []
+        merged = EpochMerged(self.merged_epochs, self.ledger.spans())
+        self._pools.pop(self.merged_epochs, None)
+        self.merged_epochs += 1
+        self.ledger = Ledger(self.terms.dataset)
+        return [merged]
+
+    def lost(self, rank: int) -> int:
+        """A rank is dead; answers how many of its samples return to the pool. Call `advance` afterwards."""
+        self.dealer.drop(rank)
+        self.callback.lost(rank)
+        returned = 0
+        for holder in [rank for rank in self.plans if self._forfeits(rank)]:
+            plan = self.plans.pop(holder)
+            self.deposits.pop(holder, None)
+            self._put_back(plan)
+            returned += samples_in(_spans(plan))
+        return returned
+
+    def evaluate_again(self) -> list[HubOrder]:
+        """The last evaluation's rank died over it: ask another (all hold the last average)."""
+        rank = self.callback.assign(None, self.cohort.living) if self.final else None
+        if rank is None:
+            return []
+        self._window += 1
+        plan = Plan(self._window, self.terms.epochs - 1, [], evaluate=self.callback.epoch, epoch_ends=True)
+        self.plans[rank] = plan
+        return [SendRank(rank, plan)]
+
+    def advance(self, now: float) -> list[HubOrder]:
+        """Start the round that is due, if one is."""
+        if self.final or self._unsettled():
+            return []
+        if self.open is not None:
+            return self._again(self.open, now) if self.interrupted else []
+        if not self.plans or any(rank not in self.deposits for rank in self.plans):
+            return []
+        took = {rank: (self.plans[rank], self.deposits[rank]) for rank in sorted(self.plans)}
+        self._learn(took)
+        self._round += 1
+        return self._order(OpenRound(self._round, 0, took, False), now)
+
+    # --- rounds
+
+    def _again(self, before: OpenRound, now: float) -> list[HubOrder]:
+        """The open round once more, without what was lost with its host."""
+        hosts = set(self.cohort.live_hosts())
+        kept = {}
+        for rank, (plan, deposit) in before.took.items():
+            if self.cohort[rank].place.host in hosts:
+                kept[rank] = (plan, deposit)
+            else:
+                self._put_back(plan)
+        for plan in self.plans.values():
+            self._put_back(plan)
+        self.callback.withdrawn()
+        self.interrupted = False
+        return self._order(OpenRound(before.number, before.attempt + 1, kept, False), now)
+
+    def _order(self, opened: OpenRound, now: float) -> list[HubOrder]:
+        completes = self._completes(opened)
+        self.plans = self._deal(completes)
+        self.deposits = {}
+        self.issued_at = now
+        opened.final = completes is not None and completes == self.terms.epochs - 1
+        self.open = opened
+        moved = {rank: deposit.steps for rank, (_, deposit) in opened.took.items() if deposit.steps > 0}
+        leader = max(moved, key=lambda rank: (moved[rank], -rank)) if moved else self.cohort.living[0]
+        mass = {rank: float(steps) ** self.terms.gamma for rank, steps in moved.items()}
+        if not mass and (opened.number == 0 or opened.final):
+            mass = {leader: 1.0}  # the first model goes to everyone, the last one to the checkpoint
+        # else nobody moved: without weights no data travels, and everyone keeps what it has
+        whole = sum(mass.values())
+        hosts = self.cohort.live_hosts()
+        message = Round(
+            round=opened.number,
+            weights={str(rank): weight / whole for rank, weight in mass.items()},
+            leader=leader,
+            alone=len(hosts) == 1,
+            attempt=opened.attempt,
+            confirm=opened.final,
+            keep=opened.final,
+            plans={str(rank): plan for rank, plan in self.plans.items()},
+        )
+        return [StartRound(message, hosts)]
+
+    def _completes(self, opened: OpenRound) -> int | None:
+        """The epoch that is whole once `opened` is decided."""
+        waiting = samples_in([span for plan, _ in opened.took.values() for span in _spans(plan)])
+        return self.merged_epochs if self.ledger.merged + waiting == self.terms.dataset else None
+
+    def _learn(self, took: dict[int, tuple[Plan, Deposit]]) -> None:
+        """Feed the dealer this window's figures. Batches are the plan's: steps are fewer where a script accumulates
+        gradients.
+        """
+        measured = {
+            rank: Measured(
+                self._batches(plan), deposit.compute_ms, deposit.compute_ms + deposit.data_ms, deposit.first_ms
+            )
+            for rank, (plan, deposit) in took.items()
+        }
+        sync = [deposit.sync_ms for _, deposit in took.values()]
+        drift = [deposit.divergence for _, deposit in took.values() if deposit.divergence is not None]
+        sync_ms = statistics.fmean(sync) if sync else 0.0
+        if self._round > 0:  # deposits tell of the round before theirs; the first one is the broadcast
+            self.accounts.averaged(sync_ms)
+        self.dealer.report(measured, sync_ms, max(drift) if drift else None)
+
+    # --- plans
+
+    def _deal(self, completes: int | None) -> dict[int, Plan]:
+        epoch = self.merged_epochs if completes is None else completes + 1
+        living = self.cohort.living
+        evaluator = self.callback.assign(completes, living)
+        if epoch == self.terms.epochs:
+            shares: dict[int, list[Span]] = {}
+            holders = [] if evaluator is None else [evaluator]
+        else:
+            pool = self._pools.setdefault(epoch, Pool(self.terms.dataset, self.terms.batch_size))
+            busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}
+            shares = self.dealer.deal(pool, living, self.epoch_batches, busy)
+            if not any(shares.values()):  # else empty windows would follow each other for ever
+                raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
+            holders = living
+        ends = epoch < self.terms.epochs and self._pools[epoch].batches == 0
+        window = self._window
+        self._window += 1
+        return {
+            rank: Plan(
+                window=window,
+                epoch=min(epoch, self.terms.epochs - 1),
+                spans=[list(span) for span in shares.get(rank, [])],
+                evaluate=self.callback.epoch if rank == evaluator else None,
+                epoch_ends=ends or epoch == self.terms.epochs,
+            )
+            for rank in holders
+        }
+
+    def _put_back(self, plan: Plan) -> None:
+        if plan.spans:
+            self._pools[plan.epoch].put_back(_spans(plan))
+
+    def _batches(self, plan: Plan) -> int:
+        return batches_in(_spans(plan), self.terms.batch_size)
+
+    def _forfeits(self, rank: int) -> bool:
+        """Whether the rank's plan will not be merged: it is dead and has not deposited, or its deposit went with its
+        host.
+        """
+        member = self.cohort[rank]
+        if member.state in (READY, SILENT):
+            return False
+        return rank not in self.deposits or member.place.host not in self.cohort.live_hosts()
+
+    def _unsettled(self) -> bool:
+        """Whether a rank hangs between silence and the word on why: its deposit may stand or fall with its host."""
+        live = self.cohort.live_hosts()
+        return any(self.cohort[rank].place.host not in live for rank in self.cohort.ranks(SILENT))
+
+
+def _spans(plan: Plan) -> list[Span]:
+    return [(start, count) for start, count in plan.spans]

@@ -1,0 +1,177 @@
+"""The hub's process: one loop that feeds the coordinator and carries out what it orders.
+
+Everything that happens (a relay's message, a line from the launcher, the passing of time) comes through one queue and
+is handled in the order in which it came; tensor bytes never pass through here (hub_transport.py moves them in threads
+of its own).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from flodl_planes.coordinator.agreement import check_mode
+from flodl_planes.coordinator.hub_events import (
+    AppendMetrics,
+    CheckpointFailed,
+    CheckpointWritten,
+    Exit,
+    HubEvent,
+    HubOrder,
+    RoundNotBegun,
+    SendRank,
+    StartRound,
+    Tell,
+    Tick,
+)
+from flodl_planes.coordinator.machine import Coordinator, Limits
+from flodl_planes.coordinator.transport_events import Taken
+from flodl_planes.hub.launcher_pair import Closed, LauncherPair, PassedSocket
+from flodl_planes.hub.transport import HubTransport
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.records import checkpoint
+from flodl_planes.records.metrics_file import MetricsFile
+from flodl_wire import deadlines, exits, hub_messages
+from flodl_wire.channel import parse_salt
+from flodl_wire.faults import Broken, Fault
+from flodl_wire.hub_messages import HubFailed, Notice, Progress, Ready, Stop
+from flodl_wire.specs import HubSpec
+
+GRACE = 2.0  # from a rank's silence to the launcher's word on why; two beats
+ROUND_STALL = 300.0  # an average that takes longer is no slow network any more (the reference's ceiling)
+
+
+class Hub:
+    """One run. `pair` is the launcher's socket; its end is our end."""
+
+    def __init__(self, spec: HubSpec, pair: Any) -> None:
+        self.spec = spec
+        self.folder = Path(spec.run_dir)
+        self._pair = LauncherPair(pair)
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        limits = Limits(grace_s=deadlines.deadline(GRACE), stall_s=deadlines.deadline(ROUND_STALL))
+        self._coordinator = Coordinator(spec.run, spec.mode, limits)
+        self._metrics = MetricsFile(self.folder)
+        self._transport: HubTransport | None = None
+        self._store: Any = None
+        self._code: int | None = None  # once set: all is said, wait for the launcher to let go
+
+    def run(self) -> int:
+        """Serve until the launcher says Stop or is gone; the exit code."""
+        socket_path = ""
+        try:
+            fault = check_mode(self.spec.mode)
+            if fault:
+                raise fault
+            salt = parse_salt(self.spec.salt_hex, "the hub's salt") if self.spec.salt_hex else b""
+            if self.spec.mode == "torch":
+                from flodl_planes.hub.store import Store  # no torch in here: it runs in a process of its own
+
+                # Under open admission too: every agent that was let in has the salt (J-9), so no stranger gets here.
+                self._store = Store(salt or None, self._events)
+            else:
+                socket_path = str(Path(self.spec.socket_dir) / "hub.sock")
+                self._transport = HubTransport(socket_path, salt, self.spec.keyed, self._events)
+            self._pair.send(Ready(socket_path))
+            threading.Thread(target=self._listen, name="launcher", daemon=True).start()
+            return self._serve()
+        except Fault as fault:
+            self._pair.send(HubFailed(fault.code, fault.what, fault.why, fault.fix))
+            raise
+        except Exception as err:
+            self._pair.send(
+                HubFailed(
+                    "hub-broke", "the coordinator broke", f"{type(err).__name__}: {err}", "this is a flaw in flodl"
+                )
+            )
+            raise
+        finally:
+            for part in (self._transport, self._store, self._metrics):
+                if part is not None:
+                    part.close()
+            if socket_path:
+                Path(socket_path).unlink(missing_ok=True)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                event: Any = self._pair.receive()
+            except Fault as fault:
+                event = fault
+            self._events.put(event)
+            if isinstance(event, Closed | Fault):
+                return
+
+    def _serve(self) -> int:
+        tick = deadlines.beat(0.5)
+        next_tick = time.monotonic() + tick
+        while True:
+            try:
+                event = self._events.get(timeout=max(0.0, next_tick - time.monotonic()))
+            except queue.Empty:
+                event = Tick()
+                next_tick = time.monotonic() + tick
+            if isinstance(event, Fault):
+                raise event
+            if isinstance(event, Closed):
+                return exits.NOT_DONE if self._code is None else self._code
+            if isinstance(event, PassedSocket):
+                self._adopt(event)
+            elif isinstance(event, Taken):
+                self._say(hub_messages.Taken(event.number))
+            elif self.spec.mode != "torch":
+                self._happened(event)
+            if isinstance(event, Stop):
+                return exits.DONE if self._code is None else self._code
+
+    def _adopt(self, passed: PassedSocket) -> None:
+        home = self._store or self._transport
+        if home is None:
+            passed.sock.close()
+            return
+        home.adopt(passed.sock, passed.head, passed.number)
+
+    def _happened(self, event: HubEvent) -> None:
+        """One event, and whatever follows from carrying out its orders."""
+        waiting = [event]
+        while waiting:
+            for order in self._coordinator.handle(waiting.pop(0), time.monotonic()):
+                waiting += self._carry_out(order)
+
+    def _carry_out(self, order: HubOrder) -> list[HubEvent]:
+        transport = self._transport
+        if transport is None:
+            return []
+        if isinstance(order, StartRound):
+            if not transport.start_round(order.round, order.hosts):
+                return [RoundNotBegun(order.round.round)]
+        elif isinstance(order, SendRank):
+            transport.send_rank(order.rank, order.message)
+        elif isinstance(order, Tell):
+            self._say(order.message)
+        elif isinstance(order, AppendMetrics):
+            trouble = self._metrics.append(order.row)
+            if trouble:
+                self._say(Notice(trouble))
+        elif isinstance(order, Exit):
+            self._code = order.code
+        else:
+            return [self._checkpoint(order.metadata)]
+        return []
+
+    def _checkpoint(self, metadata: dict[str, str]) -> HubEvent:
+        average = self._transport.average() if self._transport else None
+        tensors = next(iter(self._coordinator.cohort.hellos.values())).tensors
+        try:
+            if average is None:
+                raise Broken("checkpoint-failed", "cannot write the checkpoint", "the last average is not here")
+            path = checkpoint.write(self.folder, tensors, lay_out(tensors).offsets, average, metadata)
+        except Fault as fault:
+            return CheckpointFailed(fault)
+        return CheckpointWritten(str(path))
+
+    def _say(self, message: hub_messages.FromHub) -> None:
+        self._pair.send(message, droppable=isinstance(message, Progress))

@@ -1,0 +1,170 @@
+"""One relay as the hub sees it: its connection, and how the sums of its host are read and the average is given back.
+
+`SharedLink`: the relay is on this very box, and its host's memory is mapped here. `RemoteLink`: a sealed socket and a
+ring of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flodl_planes.hub.chunk_ring import ChunkRing
+from flodl_planes.plane.contribution import Contribution, carries
+from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.plane.kernels import Adder
+from flodl_planes.plane.landing import Landing
+from flodl_planes.plane.layout import Chunk, Layout
+from flodl_planes.plane.sealed_socket import SealedSocket
+from flodl_planes.plane.segment import Segment
+from flodl_wire.faults import Broken
+from flodl_wire.frames import CHUNK, ChunkHead, Frame
+from flodl_wire.plane_messages import CHUNK_BYTES, Round, Shared
+
+Bytes = NDArray[np.uint8]
+
+
+class SharedLink:
+    """A relay on the hub's box. `result` is the host's result segment, once `attach` has been called."""
+
+    def __init__(self, link: FrameSocket) -> None:
+        self.link = link
+        self.host = ""
+        self.ranks: list[int] = []
+        self.shared: Shared | None = None  # announced, and not yet attached
+        self.result: Bytes | None = None
+        self._lives: list[Bytes] = []
+        self._round: Round | None = None
+        self._adder = Adder()
+        self._made = np.empty(CHUNK_BYTES, np.uint8)
+
+    def attach(self, layout: Layout) -> None:
+        """Map the memory that was announced. Raises Broken when it is not what was announced.
+
+        A host with another layout stays without memory: its ranks' hellos show which tensor differs, and the
+        coordinator refuses such a world before any round.
+        """
+        shared, self.shared = self.shared, None
+        fds, count = self.link.fds, 1 + len(self.ranks)
+        assert shared
+        if len(fds) != count:
+            what = f"cannot share memory with the relay of {self.host}"
+            raise Broken("bad-attach", what, f"{len(fds)} descriptors came for {count}")
+        if (shared.total_bytes, shared.sum_bytes) != (layout.total_bytes, layout.sum_bytes):
+            return
+        segments = [Segment.received(fds.popleft(), layout.total_bytes) for _ in range(count)]
+        for segment in segments:
+            segment.close()
+        self.result, *self._lives = [segment.array for segment in segments]
+
+    def post(self, message: msgspec.Struct) -> None:
+        try:
+            self.link.send(message)
+        except LinkEnded:
+            pass  # the receiving thread says so
+
+    def expect(self, round: Round, layout: Layout) -> None:
+        """Be ready for the sums of `round`."""
+        if self.result is None:
+            raise Broken("bad-round", "cannot begin a round", f"the relay of {self.host} has not shared its memory")
+        self._round = round
+        self._contribution = Contribution(self.ranks, self._lives, layout, round)
+
+    def has(self, round: Round) -> bool:
+        """Whether the next chunk can be taken: always, unless the attempt was stopped."""
+        return self._round is round
+
+    def take(self, round: Round, chunk: Chunk) -> Bytes:
+        """The host's sum of `chunk`, until the next `take`."""
+        out = self._made[: chunk.sum_bytes]
+        self._contribution.sum_into(out, chunk, self._adder)
+        return out
+
+    def release(self, round: Round) -> None:
+        """Nothing to give back."""
+
+    def stop(self) -> None:
+        self._round = None
+
+    def receive(self) -> list[Frame]:
+        return self.link.receive()
+
+    def close(self) -> None:
+        self.link.close()
+
+
+class RemoteLink:
+    """A relay on another box."""
+
+    result: Bytes | None = None
+
+    def __init__(self) -> None:
+        self.host = ""
+        self.ranks: list[int] = []
+        self.link: SealedSocket
+        self._ring: ChunkRing | None = None
+        self._kept = Landing()  # the average of an alone round, shipped for the checkpoint
+        self._keeping = False
+        self.arrived: Callable[[], None] = lambda: None
+        """Called, in the receiving thread, after each chunk."""
+
+    def place(self, head: ChunkHead, length: int) -> memoryview:
+        """Where the decoder is to put a chunk; a stranger has nowhere to put any."""
+        if self._keeping:
+            return self._kept.place(head, length)
+        if self._ring is None:
+            raise Broken("bad-frame", "cannot read from a relay", "a chunk came, and no round was ever begun")
+        return self._ring.place(head, length)
+
+    def post(self, message: msgspec.Struct) -> None:
+        self.link.post(message)
+
+    def expect(self, round: Round, layout: Layout) -> None:
+        self._keeping = False
+        self._ring = self._ring or ChunkRing()
+        self._ring.expect(round.round, round.attempt, [c for c in layout.chunks if carries(self.ranks, round, c)])
+
+    def expect_kept(self, round: Round, layout: Layout, into: Bytes) -> None:
+        """The average of an alone round comes next, for the buffer `into`."""
+        self._kept.expect(round.round, round.attempt, layout, into)
+        self._keeping = True
+
+    def kept(self, round: int, attempt: int) -> bool:
+        return self._kept.complete(round, attempt)
+
+    def has(self, round: Round) -> bool:
+        """Whether the next chunk that the host carries is here."""
+        return self._ring is not None and self._ring.has(round.round, round.attempt)
+
+    def take(self, round: Round, chunk: Chunk) -> Bytes:
+        """That chunk, valid until `release`."""
+        assert self._ring
+        return self._ring.take()
+
+    def release(self, round: Round) -> None:
+        if self._ring:
+            self._ring.release(round.round, round.attempt)
+
+    def stop(self) -> None:
+        if self._ring:
+            self._ring.stop()
+        self.link.stream(None)
+
+    def receive(self) -> list[Frame]:
+        arrived = self.link.receive()
+        for frame in arrived:
+            if frame.kind == CHUNK and frame.head and self._ring and not self._keeping:
+                self._ring.filled(frame.head)
+                self.arrived()
+        return [frame for frame in arrived if frame.kind != CHUNK]
+
+    def close(self) -> None:
+        if self._ring:
+            self._ring.stop()
+        self.link.close()
+
+
+RelayLink = SharedLink | RemoteLink

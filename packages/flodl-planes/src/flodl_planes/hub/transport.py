@@ -1,0 +1,332 @@
+"""What carries the hub's words and the hosts' sums: every relay's connection, and the rounds over them.
+
+The coordinator orders (`send_rank`, `start_round`, `drop_host`, …; none blocks for long) and hears on a queue what
+happened. A relay of this very box comes in by the Unix socket, others by `adopt`, through the one port and its door.
+Each relay has one receiving thread, which also adds up what it has received.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from flodl_planes.coordinator import transport_events as events
+from flodl_planes.hub.averager import Attempt
+from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
+from flodl_planes.hub.strangers import Strangers, address_of
+from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.plane.kernels import Adder
+from flodl_planes.plane.layout import Layout
+from flodl_planes.plane.sealed_socket import answer
+from flodl_planes.relay.local_ranks import listen
+from flodl_wire import deadlines, frames
+from flodl_wire.faults import Broken, Fault
+from flodl_wire.messages import decode_message, encode_message
+from flodl_wire.plane_messages import (
+    FromRank,
+    Kept,
+    RankDown,
+    RankHello,
+    RankLost,
+    RankUp,
+    RelayBeat,
+    RelayHello,
+    RelayUp,
+    Round,
+    Shared,
+    ToRank,
+)
+
+
+class HubTransport:
+    """`layout`: that of the first rank's hello. `_lock` guards who is here and which attempt runs, and orders the
+    events.
+    """
+
+    def __init__(self, socket_path: str, salt: bytes, keyed: bool, out: queue.SimpleQueue[Any]) -> None:
+        self.layout: Layout | None = None
+        self._salt, self._keyed, self._events = salt, keyed, out
+        self._lock = threading.RLock()
+        self._relays: dict[str, RelayLink] = {}
+        self._rank_links: dict[int, RelayLink] = {}
+        self._gone: set[int] = set()  # ranks whose socket has closed
+        self._attempt: Attempt | None = None  # the running one
+        self._keeping: tuple[int, int] | None = None
+        self._committed = -1
+        self._own: NDArray[np.uint8] | None = None
+        self._average: NDArray[np.uint8] | None = None
+        self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._adder = Adder()
+        self._strangers: Strangers[socket.socket] = Strangers()
+        self._closed = False
+        self._path = socket_path
+        self._listener = listen(socket_path)
+        for work in (self._accept, self._begin_rounds, self._beat):
+            threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+
+    # what the coordinator orders
+
+    def adopt(self, sock: socket.socket, head: bytes, number: int) -> None:
+        """A relay connection that the door has passed on, with the bytes it had read. It is Taken at once: one that
+        dawdles here must keep nobody waiting at the door.
+        """
+        self._events.put(events.Taken(number))
+        one_too_many = self._strangers.enter(sock, address_of(sock))
+        if one_too_many:
+            with contextlib.suppress(OSError):
+                one_too_many.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+        threading.Thread(target=self._answer, args=(sock, head), name="answer", daemon=True).start()
+
+    def send_rank(self, rank: int, message: RankDown) -> None:
+        """Pass `message` on; nothing happens when that rank is not there any more."""
+        with self._lock:
+            link = self._rank_links.get(rank)
+        if link:
+            link.post(ToRank(rank, msgspec.Raw(encode_message(message))))
+
+    def start_round(self, round: Round, hosts: list[str]) -> bool:
+        """Begin `round` over `hosts`, summing in that order. False when that number is committed already, or a host is
+        not here.
+        """
+        with self._lock:
+            links = [self._relays[host] for host in hosts if host in self._relays]
+            if round.round <= self._committed or len(links) < len(hosts) or not links:
+                return False
+            if self._attempt:
+                self._attempt.abort()
+                self._attempt = None
+            living = sorted(rank for rank in self._rank_links if rank not in self._gone)
+            round = msgspec.structs.replace(round, hands=living)
+            moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
+            if round.alone or not moves:
+                self._pass_on(round, links, moves)
+                return True
+            assert self.layout
+            own = next((link.result for link in links if link.result is not None), None)
+            self._average = None
+            average = self._own_average() if own is None else own
+            self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made)
+            self._attempt.begin()
+            self._begun.put(self._attempt)
+            return True
+
+    def average(self) -> NDArray[np.uint8] | None:
+        """The last average that was kept, in the live layout; None when there is none. It stands until the next round
+        begins.
+        """
+        with self._lock:
+            return self._average
+
+    def drop_host(self, host: str, why: str) -> None:
+        """End the connection to that host's relay; a RelayLost event follows."""
+        with self._lock:
+            link = self._relays.get(host)
+        if link:
+            self._retire(link, why)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            Path(self._path).unlink()
+        with self._lock:
+            links = list(self._relays.values())
+            if self._attempt:
+                self._attempt.abort()
+        for link in links:
+            link.close()
+        for stranger in self._strangers.everybody():
+            with contextlib.suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)
+        self._begun.put(None)
+
+    # rounds
+
+    def _own_average(self) -> NDArray[np.uint8]:
+        assert self.layout
+        if self._own is None:
+            self._own = np.empty(self.layout.total_bytes, np.uint8)
+        return self._own
+
+    def _pass_on(self, round: Round, links: list[RelayLink], moves: bool) -> None:
+        """A round without sums for the hub: one host is the world, or nobody has weight. Holding the lock."""
+        if moves and round.keep:
+            assert self.layout
+            self._average, self._keeping = None, (round.round, round.attempt)
+            for link in links:
+                if isinstance(link, RemoteLink):
+                    link.expect_kept(round, self.layout, self._own_average())
+        for link in links:
+            link.post(round)
+        if not (moves and round.keep):
+            if moves:
+                self._average = None
+            elif self.layout is not None and not self.layout.chunks:
+                self._average = np.empty(0, np.uint8)
+            self._committed = round.round
+            self._events.put(events.RoundDone(round.round, round.attempt))
+
+    def _kept(self, link: RelayLink, kept: Kept) -> None:
+        with self._lock:
+            key = (kept.round, kept.attempt)
+            if self._keeping != key:
+                return
+            if isinstance(link, RemoteLink) and not link.kept(*key):
+                raise Broken(
+                    "bad-kept", f"cannot go on with the relay of {link.host}", "not all of the average had come"
+                )
+            self._average = self._own if isinstance(link, RemoteLink) else link.result
+            self._keeping, self._committed = None, kept.round
+            self._events.put(events.RoundDone(*key))
+
+    def _begin_rounds(self) -> None:
+        """So that `start_round` need not wait for sums that are here already (all of them, when every host is)."""
+        while True:
+            attempt = self._begun.get()
+            if attempt is None:
+                return
+            attempt.advance()
+
+    def _made(self, attempt: Attempt) -> None:
+        """The whole average stands: unless a host was lost in this very moment, the round is decided."""
+        with self._lock:
+            if attempt is not self._attempt:
+                return
+            self._attempt = None
+            self._committed = attempt.round.round
+            self._average = attempt.average
+            ms = (time.perf_counter() - attempt.began) * 1000
+            moved = sum(chunk.sum_bytes + chunk.live_bytes for chunk in attempt.layout.chunks)
+            attempt.commit()
+            self._events.put(events.RoundDone(attempt.round.round, attempt.round.attempt, ms, moved))
+
+    # connections
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.05)  # out of descriptors for the moment
+                continue
+            link = SharedLink(FrameSocket(sock, deadlines.deadline(deadlines.SILENCE)))
+            threading.Thread(target=self._listen_to, args=(link, []), name="relay", daemon=True).start()
+
+    def _answer(self, sock: socket.socket, head: bytes) -> None:
+        link = RemoteLink()
+        try:
+            link.link, arrived = answer(sock, head, self._salt, self._keyed, link.place)
+        except Fault:
+            sock.close()
+            return
+        finally:
+            self._strangers.leave(sock)
+        self._listen_to(link, arrived)
+
+    def _listen_to(self, link: RelayLink, arrived: list[frames.Frame]) -> None:
+        """The receiving thread of a relay, to its end."""
+        try:
+            while True:
+                for frame in arrived:
+                    self._hear(link, decode_message(frame.body, RelayUp, f"the relay of {link.host or '(unknown)'}"))
+                arrived = link.receive()
+        except LinkEnded as ended:
+            self._retire(link, ended.why)
+        except Fault as fault:
+            self._retire(link, str(fault))
+
+    def _hear(self, link: RelayLink, message: RelayUp) -> None:
+        if not link.host and not isinstance(message, (RelayHello, RelayBeat)):
+            raise Broken("bad-message", "cannot take a relay's connection", "it did not start with its hello")
+        if isinstance(message, FromRank):
+            self._own_rank(link, message.rank)
+            body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
+            if isinstance(body, RankHello) and self.layout is None:
+                self.layout = Layout.of_sections(body.sections)
+                self._attach(link)
+            self._events.put(events.FromRank(message.rank, body))
+        elif isinstance(message, RelayHello):
+            self._join(link, message)
+        elif isinstance(message, RankLost):
+            self._own_rank(link, message.rank)
+            with self._lock:
+                self._gone.add(message.rank)
+                self._events.put(events.RankLost(message.rank, message.said_goodbye))
+        elif isinstance(message, Kept):
+            self._kept(link, message)
+        elif isinstance(message, Shared):
+            if not isinstance(link, SharedLink):
+                raise Broken(
+                    "bad-message",
+                    f"cannot go on with the relay of {link.host}",
+                    "it shares memory over a network",
+                )
+            link.shared = message
+            self._attach(link)
+
+    def _attach(self, link: RelayLink) -> None:
+        """A relay announces its memory just before its last rank's hello, which may be the first with a layout."""
+        if isinstance(link, SharedLink) and link.shared and self.layout:
+            link.attach(self.layout)
+
+    def _own_rank(self, link: RelayLink, rank: int) -> None:
+        if rank not in link.ranks:
+            raise Broken(
+                "bad-message",
+                f"cannot go on with the relay of {link.host}",
+                f"it speaks for rank {rank}, which is not its own",
+            )
+
+    def _join(self, link: RelayLink, hello: RelayHello) -> None:
+        with self._lock:
+            taken = [rank for rank in hello.ranks if rank in self._rank_links]
+            if link.host or hello.host in self._relays or taken or not hello.ranks:
+                raise Broken(
+                    "twice",
+                    f"cannot take a relay of {hello.host}",
+                    f"rank {taken[0]} is announced already"
+                    if taken
+                    else "that host has one already, or it brings no rank",
+                )
+            link.host, link.ranks = hello.host, sorted(hello.ranks)
+            self._relays[hello.host] = link
+            self._rank_links.update(dict.fromkeys(link.ranks, link))
+            self._events.put(events.RelayJoined(hello.host, link.ranks))
+
+    def _retire(self, link: RelayLink, why: str) -> None:
+        """The connection is over: once per relay that had joined, its host is lost."""
+        with self._lock:
+            if self._relays.get(link.host) is link:
+                del self._relays[link.host]
+                for rank in link.ranks:
+                    self._gone.add(rank)
+                    self._rank_links.pop(rank, None)
+                interrupted = None
+                if self._attempt and link in self._attempt.links:
+                    self._attempt.abort()
+                    interrupted, self._attempt = self._attempt.round.round, None
+                self._events.put(events.RelayLost(link.host, why, interrupted))
+        link.close()
+
+    def _beat(self) -> None:
+        """To relays of this box; sealed sockets beat by themselves."""
+        while not self._closed:
+            time.sleep(deadlines.beat())
+            with self._lock:
+                links = [link for link in self._relays.values() if isinstance(link, SharedLink)]
+            for link in links:
+                link.post(RelayBeat())

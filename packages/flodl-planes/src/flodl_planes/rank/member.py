@@ -1,0 +1,141 @@
+"""A rank's windows: a hub decides what comes next, and between two windows the ranks' models are averaged."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
+from flodl_planes.rank.drift import Drift
+from flodl_planes.rank.schema import Adopted, signature, slots_of
+from flodl_planes.rank.windows import PlanSeen
+from flodl_planes.role.place import LocalCluster
+from flodl_wire.faults import Broken, Fault
+from flodl_wire.plane_messages import (
+    Applied,
+    Deposit,
+    Dismiss,
+    EvalDone,
+    Finish,
+    Leaving,
+    Plan,
+    RankHello,
+    Round,
+    Terms,
+)
+from flodl_wire.result import RunResult
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RankWindows:
+    """`socket` is this host's relay. Broken or Transient from any call means that the run is over for this rank."""
+
+    def __init__(self, terms: Terms, place: LocalCluster, socket: str, device: torch.device) -> None:
+        self.result: RunResult | None = None
+        self._terms = terms
+        self._place = place
+        self._socket = socket
+        self._device = device
+        self._plane: RankPlane | None = None
+        self._wait = 0.0  # seconds since the last deposit, without the evaluation
+        self._sync = 0.0  # of these, from a round's arrival until it was applied
+        self._drift: Drift | None = None
+        self._divergence: float | None = None  # of the last round
+        self._said_goodbye = False
+
+    def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
+        self._on_plan = on_plan
+        slots = slots_of(model)
+        tensors = [slot.spec for slot in slots]
+        layout = lay_out(tensors)
+        live = Segment.create("live", layout.total_bytes)
+        # Before the hello, which counts as the first deposit: rank 0's memory is read once the last rank has said it.
+        self._adopted = Adopted(slots, layout.offsets, live.buffer, self._device)
+        if self._terms.mode != "cpu_sync" and self._terms.elche.get("guard") != "none":
+            self._drift = Drift(layout, live.buffer)
+        hello = RankHello(
+            rank=self._place.rank,
+            terms=self._terms,
+            tensors=tensors,
+            sections=layout.sections,
+            model_sig=signature(tensors),
+            device=self._place.device,
+        )
+        self._plane = RankPlane.connect(self._socket, hello, live)
+        return self._next(self._plane)
+
+    def tick(self, samples: int) -> None:
+        pass  # the hub knows from the deposits, and its launcher draws the bar
+
+    def report(self, deposit: Deposit) -> Plan | None:
+        plane = self._connected()
+        self._adopted.settle()
+        deposit.wait_ms, deposit.sync_ms = self._wait * 1e3, self._sync * 1e3
+        deposit.divergence = self._divergence
+        self._wait = self._sync = 0.0
+        plane.send(deposit)
+        return self._next(plane)
+
+    def evaluated(self, done: EvalDone) -> None:
+        self._connected().send(done)
+
+    def fail(self, error: BaseException) -> None:
+        if self._plane is not None and not self._said_goodbye:
+            words = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}".rstrip(": ")
+            try:
+                self._plane.send(Leaving(error=words[:1000]))
+            except (Fault, OSError):
+                pass  # it is the lost relay that brought us here
+
+    def close(self) -> None:
+        if self._plane is not None:
+            self._plane.close()
+
+    def _connected(self) -> RankPlane:
+        if self._plane is None:
+            raise Broken("not-connected", "cannot report to the relay", "this rank has not joined the run")
+        return self._plane
+
+    def _next(self, plane: RankPlane) -> Plan | None:
+        """Take part in rounds until there is something to do."""
+        began = time.perf_counter()
+        try:
+            while True:
+                message = plane.receive()
+                if isinstance(message, Round):
+                    plan = self._average(plane, message)
+                    if plan is not None:
+                        return plan
+                elif isinstance(message, Plan):
+                    self._on_plan(message)
+                    return message
+                elif isinstance(message, Finish):
+                    self.result = message.result
+                    plane.send(Leaving())
+                    self._said_goodbye = True
+                    return None
+                elif isinstance(message, Dismiss):
+                    raise Broken("dismissed", "training ends here", message.reason)
+        finally:
+            self._wait += time.perf_counter() - began
+
+    def _average(self, plane: RankPlane, opened: Round) -> Plan | None:
+        began = time.perf_counter()
+        me = str(self._place.rank)
+        if me in opened.plans:
+            self._on_plan(opened.plans[me])  # loading goes on while we average
+        drift = self._drift if opened.round > 0 else None  # the first hands out rank 0's model: nobody has drifted yet
+        if drift is not None:
+            drift.begin()
+        closed = plane.reduce(opened).round  # a lost host may have replaced the attempt, and with it the plans
+        self._divergence = drift.end() if drift is not None else None
+        self._adopted.refresh()
+        took = time.perf_counter() - began
+        self._sync += took
+        if closed.confirm:
+            plane.send(Applied(round=closed.round, sync_ms=took * 1e3))
+        return closed.plans.get(me)

@@ -1,0 +1,122 @@
+"""The Trainer used in a way that cannot be meant: each case with what, why and fix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flodl_planes.rank.terms import refuse
+from flodl_wire.faults import Refused
+
+if TYPE_CHECKING:
+    import torch
+
+LOOP = "for epoch in t.epochs(): for batch in t.batches(): t.backward(loss); t.step()"
+
+
+def check_functions(**functions: Any) -> None:
+    """model and optimizer must be given; the others may be None. Raises Refused for what cannot be called."""
+    hints = {
+        "model": "pass the function that builds the module (build_model, not build_model()), or a module",
+        "optimizer": "pass a function: optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        "loss": "pass a function (model, batch) → mean loss of the batch",
+        "collate": "pass a function from a list of samples to a batch, or leave it out",
+        "evaluate": 'pass a function model → {"accuracy": 0.97}, or leave it out',
+    }
+    for name, function in functions.items():
+        if not callable(function) and not (function is None and name not in ("model", "optimizer")):
+            raise refuse(name, function, "it cannot be called", hints[name])
+
+
+def check_model(model: Any) -> torch.nn.Module:
+    """What model= built. Raises Refused when it is no module or nothing in it learns."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise refuse("model", model, "the function returned no torch.nn.Module", "return the module that it builds")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise refuse("model", model, "it has no parameter that learns", "leave requires_grad=True on those that shall")
+    return model
+
+
+def check_optimizer(optimizer: Any) -> torch.optim.Optimizer:
+    """What optimizer= made. Raises Refused when it cannot step."""
+    if not (callable(getattr(optimizer, "step", None)) and callable(getattr(optimizer, "zero_grad", None))):
+        fix = "return a torch optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+        raise refuse("optimizer", optimizer, "the function returned nothing that has step() and zero_grad()", fix)
+    return optimizer  # type: ignore[no-any-return]
+
+
+def check_loss(loss: Any) -> None:
+    """Raises Refused for a loss that is no scalar tensor or reaches no parameter."""
+    import torch
+
+    if not isinstance(loss, torch.Tensor):
+        raise Refused(
+            "bad-loss",
+            "cannot train on this loss",
+            f"it is a {type(loss).__name__}",
+            "return the tensor itself, without .item()",
+        )
+    if loss.numel() != 1:
+        raise Refused(
+            "bad-loss",
+            "cannot train on this loss",
+            f"it is no scalar but has the shape {list(loss.shape)}",
+            "return the mean over the batch: loss.mean(), or reduction='mean' of torch's losses",
+        )
+    if not loss.requires_grad:
+        raise Refused(
+            "bad-loss",
+            "cannot train on this loss",
+            "it does not depend on any parameter that learns",
+            "compute it from model(batch), outside torch.no_grad() and without .detach()",
+        )
+
+
+def no_loss() -> Refused:
+    fix = f"pass loss=function(model, batch), or write the loop yourself: with Trainer(…) as t: {LOOP}"
+    return Refused("no-loss", "cannot run()", "the Trainer has no loss", fix)
+
+
+def used_twice() -> Refused:
+    return Refused("used-twice", "cannot train again", "this Trainer has run already", "make a new one")
+
+
+def second_trainer() -> Refused:
+    return Refused(
+        "second-trainer",
+        "cannot begin a second training here",
+        "a run of several ranks has one Trainer, and this script's has begun already",
+        "put the second training into a script of its own",
+    )
+
+
+def not_open(call: str) -> Refused:
+    return Refused(
+        "not-open",
+        f"cannot use {call} here",
+        "training has not begun, or is over",
+        f"inside `with Trainer(…) as t:` — {LOOP}",
+    )
+
+
+def no_epoch() -> Refused:
+    return Refused("no-epoch", "cannot use t.batches() here", "no epoch has begun", LOOP)
+
+
+def no_batch(call: str) -> Refused:
+    return Refused("no-batch", f"cannot use {call} here", "there is no batch at hand", LOOP)
+
+
+def nothing_done() -> Refused:
+    why = "its loop took batches, but called neither t.backward(loss) nor t.step() on any of them"
+    return Refused("nothing-done", "cannot average this rank's work", why, LOOP)
+
+
+def left_early(call: str) -> Refused:
+    return Refused(
+        "left-early",
+        "cannot finish the run",
+        f"the loop over {call} was left before its end, and the other ranks wait for this one's share",
+        f"go through {call} to the end; to train less, pass fewer epochs or a smaller dataset",
+    )

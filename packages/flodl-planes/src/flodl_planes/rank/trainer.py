@@ -1,0 +1,349 @@
+"""The Trainer: what a training script holds. The same code trains alone, and as one of many ranks.
+
+    result = Trainer(model=…, optimizer=…, loss=…, data=…, batch_size=32, epochs=5).run()
+
+or, for people with their own loop:
+
+    with Trainer(model=…, optimizer=…, data=…, batch_size=32, epochs=5) as t:
+        for epoch in t.epochs():
+            for batch in t.batches():
+                t.backward(loss_fn(t.model, batch))
+                t.step()
+
+torch is imported when training begins, not before: a script that becomes the launcher never loads it for us.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from flodl_planes.rank import misuse, signature_probe
+from flodl_planes.rank.meter import Meter
+from flodl_planes.rank.terms import ALONE_MODE, Cadence, Settings, check_data_signature, check_dataset
+from flodl_planes.rank.windows import Windows
+from flodl_planes.role import fault_hook
+from flodl_planes.role.place import LocalCluster, local_cluster, read_envelope
+from flodl_planes.role.roles import dispatch
+from flodl_wire.faults import Broken
+from flodl_wire.plane_messages import EvalDone, Plan
+from flodl_wire.result import RunResult
+
+if TYPE_CHECKING:
+    import torch
+
+    from flodl_planes.rank.batches import Batches
+
+_joined = False  # a rank joins its run once; a second Trainer in the same script would wait for ever
+
+
+class Trainer:
+    """Trains `model` on `data`, alone or as one rank of a world; which of the two, the environment says.
+
+    model       a function that builds the module, called after torch is seeded with `seed` (so weights repeat); or a
+    module.
+    optimizer   a function from the model's parameters (a list) to a torch optimizer.
+    loss        a function (model, batch) → mean loss of the batch, a scalar tensor. Not needed for a loop of your own.
+    data        a map-style dataset: len() and [index].
+    batch_size  samples per step and rank. epochs: times through the data. seed: of weights, order and dropout.
+    workers     processes that load data (0: the rank does it itself). collate: samples → batch; torch's
+    default_collate.
+    evaluate    a function model → {"name": number}; called once per epoch on the averaged model, in eval mode,
+    without gradients.
+    data_signature
+                names the data, so that a host with other data is refused at the door; None: their number and 16 of
+                them (see data_signature.py), "": not compared.
+    mode        cpu_sync or cpu_cadence; governs a run alone, and must agree with the world's where there is one.
+    max_failure how many dead ranks end the run (1: none tolerated), or a share below 1; None: go on while one rank
+    lives.
+    gamma       a rank's weight in the average is its steps since the last one, to this power.
+    anchor, min_anchor, max_anchor, overhead_target, max_batch_diff, relax_up, partition_ratios, guard,
+    divergence_threshold
+                the cadence (cpu_cadence only): batches of the slowest rank between two averages, its bounds, the
+                share of time averaging may take, and the guards; see the package README.
+
+    Raises Refused for arguments that cannot be meant, before anything is started.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Callable[[], torch.nn.Module] | torch.nn.Module,
+        optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer],
+        data: Any,
+        loss: Callable[[torch.nn.Module, Any], torch.Tensor] | None = None,
+        batch_size: int = 32,
+        epochs: int = 1,
+        seed: int = 0,
+        workers: int = 0,
+        collate: Callable[[list[Any]], Any] | None = None,
+        evaluate: Callable[[torch.nn.Module], Mapping[str, float]] | None = None,
+        data_signature: str | None = None,
+        mode: str | None = None,
+        max_failure: int | float | None = None,
+        gamma: float = 1.0,
+        anchor: int | None = None,
+        min_anchor: int | None = None,
+        max_anchor: int | None = None,
+        overhead_target: float | None = None,
+        max_batch_diff: int | None = None,
+        relax_up: bool | None = None,
+        partition_ratios: list[float] | None = None,
+        guard: str | None = None,
+        divergence_threshold: float | None = None,
+    ) -> None:
+        fault_hook.install()
+        cadence = Cadence(
+            anchor,
+            min_anchor,
+            max_anchor,
+            overhead_target,
+            max_batch_diff,
+            relax_up,
+            partition_ratios,
+            guard,
+            divergence_threshold,
+        )
+        self._settings = Settings(batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence)
+        misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, evaluate=evaluate)
+        check_dataset(data, 1)
+        check_data_signature(data_signature)
+        if signature_probe.asked():
+            signature_probe.answer(model, data, seed, data_signature)
+        dispatch(mode=self._settings.mode)  # does not come back in a launcher, an agent or a relay
+        self._place = local_cluster()
+        if self._place.mode is not None:
+            self._settings.agree(self._place.mode, self._place.world_size)
+        self._samples = check_dataset(data, self._place.world_size)
+        self._sources = (model, optimizer)
+        self._loss = loss
+        self._data = data
+        self._collate = collate
+        self._evaluate = evaluate
+        self._state = "new"  # new | open | closed
+        self._plan: Plan | None = None
+        self._epoch: int | None = None
+        self._meter = Meter()
+        self._walk = "none"  # of the epoch's batches: none | begun | left | done
+        self._batch: int | None = None  # samples of the batch that the script holds
+        self._worked = False
+        self._losses: list[tuple[torch.Tensor, int]] = []
+        self.result: RunResult | None = None
+
+    # what a script may look at
+
+    model: torch.nn.Module  # there once training has begun
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    @property
+    def rank(self) -> int:
+        """This process's number in the world; 0 alone."""
+        return self._place.rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in the world; 1 alone."""
+        return self._place.world_size
+
+    @property
+    def cluster(self) -> LocalCluster:
+        """This process's place: host, device, data_path, cache_path, …"""
+        return self._place
+
+    # the two ways to train
+
+    def run(self) -> RunResult:
+        """Train to the end and return what was done. Every rank gets the same result, and its model holds the last
+        average."""
+        if self._loss is None:
+            raise misuse.no_loss()
+        with self:
+            for _ in self.epochs():
+                for batch in self.batches():
+                    self.backward(self._loss(self.model, batch))
+                    self.step()
+        assert self.result is not None  # epochs() has seen to it
+        return self.result
+
+    def __enter__(self) -> Trainer:
+        if self._state != "new":
+            raise misuse.used_twice()
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = "closed"
+        if error is None and self.result is None:
+            error = misuse.left_early("t.epochs()")
+            self._windows.fail(error)
+            self._close()
+            raise error
+        if error is not None:
+            self._windows.fail(error)
+        self._close()
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs, from 0. Go through `batches` in each, to its end. The run is complete when this ends."""
+        self._require_open("t.epochs()")
+        for epoch in range(self._settings.epochs):
+            self._epoch, self._walk = epoch, "none"
+            yield epoch
+            if self._walk != "done":
+                raise misuse.left_early("t.batches()")
+        self._epoch = None
+        while self._plan is not None:  # nothing but an evaluation can be left
+            if self._plan.spans:
+                raise Broken("bad-plan", "cannot go on training", "the hub dealt samples behind the last epoch")
+            self._take(self._windows.report(Meter().deposit(self._plan.window)))
+        self.result = self._windows.result
+
+    def batches(self) -> Iterator[Any]:
+        """This rank's batches of the epoch, on its device. Between two of them the model may be replaced by the
+        average."""
+        self._require_open("t.batches()")
+        if self._epoch is None:
+            raise misuse.no_epoch()
+        self._walk = "begun"
+        try:
+            while self._plan is not None and self._plan.epoch == self._epoch:
+                yield from self._window(self._plan)
+                deposit = self._meter.deposit(self._plan.window)
+                if deposit.samples and not deposit.steps:
+                    raise misuse.nothing_done()
+                self._take(self._windows.report(deposit))
+            self._walk = "done"
+        finally:
+            if self._walk == "begun":
+                self._walk = "left"
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Check the loss, note it for the records, and compute the gradients."""
+        if self._batch is None:
+            raise misuse.no_batch("t.backward(loss)")
+        misuse.check_loss(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._worked = True
+        if self.device.type == "cpu":
+            self._meter.lost(loss.item(), self._batch)
+        else:
+            self._losses.append(
+                (loss.detach(), self._batch)
+            )  # .item() would wait for the GPU: once per window is enough
+
+    def step(self) -> None:
+        """One step of the optimizer, and the gradients are gone."""
+        if self._batch is None:
+            raise misuse.no_batch("t.step()")
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._worked = True
+
+    # inside
+
+    def _require_open(self, call: str) -> None:
+        if self._state != "open":
+            raise misuse.not_open(call)
+
+    def _open(self) -> None:
+        global _joined
+        import torch
+
+        from flodl_planes.rank import seeds
+        from flodl_planes.rank.batches import Batches
+
+        place, settings = self._place, self._settings
+        if not place.alone and _joined:
+            raise misuse.second_trainer()
+        self.device = torch.device(place.device)
+        if place.gpu_ram_share is not None:
+            seeds.limit_memory(self.device, place.gpu_ram_share)
+        model, optimizer = self._sources
+        seeds.plant(settings.seed)
+        self.model = misuse.check_model(model if isinstance(model, torch.nn.Module) else model()).to(self.device)
+        self.optimizer = misuse.check_optimizer(optimizer(list(self.model.parameters())))
+        self.model.train()
+        seeds.plant(seeds.of_rank(settings.seed, place.rank))
+        self._batches: Batches = Batches(
+            self._data,
+            settings.batch_size,
+            seed=settings.seed,
+            rank=place.rank,
+            workers=settings.workers,
+            collate=self._collate,
+            device=self.device,
+        )
+        self._windows = self._make_windows()
+        try:
+            _joined = not place.alone
+            self._state = "open"
+            self._take(self._windows.open(self.model, self._batches.begin))
+        except BaseException as error:
+            self._state = "closed"
+            self._windows.fail(error)
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self._windows.close()
+        self._batches.close()
+
+    def _make_windows(self) -> Windows:
+        place, settings = self._place, self._settings
+        evaluates = self._evaluate is not None
+        envelope = read_envelope()
+        if envelope is None:
+            from flodl_planes.rank.solo import SoloWindows
+
+            return SoloWindows(settings.terms(settings.mode or ALONE_MODE, self._samples, evaluates), place)
+        from flodl_planes.rank.member import RankWindows
+
+        return RankWindows(
+            settings.terms(envelope.mode, self._samples, evaluates), place, envelope.relay_socket, self.device
+        )
+
+    def _window(self, plan: Plan) -> Iterator[Any]:
+        """The batches of one plan, timed into a new meter."""
+        self._meter = meter = Meter()
+        loaded = self._batches.of(plan)
+        while True:
+            asked = time.perf_counter()
+            item = next(loaded, None)
+            if item is None:
+                break
+            self._batch, batch = item
+            self._worked = False
+            got = time.perf_counter()
+            meter.got(asked, got)
+            yield batch
+            if meter.batches == 0:
+                self._wait_for_device()  # kernels only queued would make the first batch look free
+            meter.done(got, time.perf_counter(), self._batch, self._worked)
+            self._windows.tick(self._batch)
+        self._batch = None
+        queued = time.perf_counter()
+        self._wait_for_device()
+        meter.compute += time.perf_counter() - queued
+        for loss, samples in self._losses:
+            meter.lost(loss.item(), samples)
+        self._losses.clear()
+
+    def _wait_for_device(self) -> None:
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+
+    def _take(self, plan: Plan | None) -> None:
+        """What comes next; an evaluation that it asks for happens at once, while the model is the average."""
+        self._plan = plan
+        if plan is not None and plan.evaluate is not None and self._evaluate is not None:
+            from flodl_planes.rank.evaluation import evaluated
+
+            began = time.perf_counter()
+            metrics = evaluated(self.model, self._evaluate, self.device)
+            self._windows.evaluated(EvalDone(plan.evaluate, metrics, (time.perf_counter() - began) * 1e3))

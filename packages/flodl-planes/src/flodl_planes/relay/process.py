@@ -1,0 +1,256 @@
+"""A host's relay: takes its ranks' messages up and the hub's down, keeps time, and does what a dead rank left undone.
+
+On the hub's own box it shares memory with the hub and no tensor crosses a socket; else it streams the host's sum up
+while it is being made, and lays the average that comes down into shared memory. Otherwise it computes nothing: the
+ranks sum among themselves.
+
+Threads: the caller's, in `run`, serves the local ranks; `upstream` receives from the hub; the hub's socket has a sender
+of its own when it is sealed; `substitute` does the shares of the dead. `_lock` guards what the round is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from msgspec import Raw
+
+from flodl_planes.plane.contribution import Contribution, carries
+from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
+from flodl_planes.plane.kernels import Adder
+from flodl_planes.plane.landing import Landing
+from flodl_planes.plane.layout import Layout
+from flodl_planes.plane.sealed_socket import SealedSocket, Stream, dial
+from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, hands
+from flodl_planes.plane.words import Words, control_bytes, wait_until
+from flodl_planes.relay.local_ranks import LocalRanks
+from flodl_wire import deadlines, frames
+from flodl_wire.channel import parse_salt
+from flodl_wire.faults import Broken, Fault, Transient
+from flodl_wire.messages import decode_message, encode_message
+from flodl_wire.plane_messages import (
+    CHUNK_BYTES,
+    Attach,
+    Commit,
+    FromRank,
+    Kept,
+    RankLost,
+    RelayBeat,
+    RelayDown,
+    RelayHello,
+    Round,
+    Shared,
+    ToRank,
+)
+from flodl_wire.specs import RelaySpec
+
+FLUSH_S = 5.0  # the last goodbyes still travel when the relay ends
+
+
+class Relay:
+    """Listens for its ranks from the beginning. `run` is its life: returns the exit code, or raises what ended it."""
+
+    def __init__(self, spec: RelaySpec) -> None:
+        self._spec = spec
+        self._expected = sorted(spec.ranks)
+        self._lock = threading.Lock()
+        self._memory: HostMemory | None = None
+        self._round: Round | None = None
+        self._landing = Landing()
+        self._left_undone: queue.SimpleQueue[tuple[Round, int] | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+        self._local = LocalRanks(spec.relay_socket, self._expected, self._up, self._attach, self._lost)
+
+    def run(self) -> int:
+        """Until every rank of this host has come and gone: 0 when one of them said goodbye, else 1. Raises Fault."""
+        try:
+            self._hub = self._connect()
+        except Fault:
+            self._local.close()
+            raise
+        try:
+            self._hub.post(RelayHello(self._spec.host, self._expected))
+            for work in (self._upstream, self._substitute, self._beat):
+                threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+            self._local.serve()
+        finally:
+            self._close()
+        return 0 if any(local.said_goodbye for local in self._local.ranks.values()) else 1
+
+    def _close(self) -> None:
+        if isinstance(self._hub, SealedSocket):
+            self._hub.close(flush_s=FLUSH_S)
+        else:
+            self._hub.close()
+        self._over.set()
+        self._left_undone.put(None)
+        self._local.close()
+
+    def _connect(self) -> FrameSocket | SealedSocket:
+        spec = self._spec
+        if not spec.hub_socket:
+            salt = parse_salt(spec.salt_hex, "the relay's salt") if spec.keyed else None
+            return dial(spec.controller_host, spec.controller_port, salt, self._landing.place)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(spec.hub_socket)
+        except OSError as err:
+            sock.close()
+            raise Transient("no-hub", f"cannot reach the hub at {spec.hub_socket}", err.strerror or str(err)) from None
+        return FrameSocket(sock, deadlines.deadline(deadlines.SILENCE))
+
+    # from the ranks (the serving thread)
+
+    def _up(self, rank: int, body: bytes) -> None:
+        with contextlib.suppress(LinkEnded):  # the upstream thread says so
+            self._hub.post(FromRank(rank, Raw(body)))
+
+    def _attach(self) -> None:
+        """Every rank is here: give all of them, and a hub on this box, the host's memory."""
+        ranks = [self._local.ranks[rank] for rank in self._expected]
+        hello = ranks[0].hello
+        assert hello
+        if any(local.hello and local.hello.sections != hello.sections for local in ranks):
+            return  # the hub will refuse this world and name the tensor; until then nobody's memory is shared
+        layout = Layout.of_sections(hello.sections)
+        lives = [local.live for local in ranks if local.live]
+        control = Segment.create("control", control_bytes(len(ranks)))
+        result = Segment.create("result", layout.total_bytes)
+        words = Words(control, len(ranks))
+        with self._lock:
+            self._memory = HostMemory(self._expected, layout, words, [live.array for live in lives], result.array)
+        attach = encode_message(Attach(self._expected, layout.total_bytes, layout.sum_bytes))
+        fds = [segment.fd for segment in (control, result, *lives)]
+        for local in ranks:
+            if local.here:
+                with contextlib.suppress(LinkEnded):
+                    local.link.send_body(attach, fds)
+        if isinstance(self._hub, FrameSocket):
+            with contextlib.suppress(LinkEnded):
+                self._hub.send(Shared(self._expected, layout.total_bytes, layout.sum_bytes), fds[1:])
+        for segment in (control, result, *lives):
+            segment.close()
+
+    def _lost(self, rank: int, said_goodbye: bool) -> None:
+        with self._lock:
+            self._take_over([rank])
+        with contextlib.suppress(LinkEnded):
+            self._hub.post(RankLost(rank, said_goodbye))
+
+    # from the hub (the upstream thread)
+
+    def _upstream(self) -> None:
+        try:
+            while True:
+                for frame in self._hub.receive():
+                    if frame.kind == frames.MESSAGE:
+                        self._down(decode_message(frame.body, RelayDown, "the hub"), bytes(frame.body))
+        except LinkEnded as ended:
+            why = ended.why
+            self._local.stop(
+                Transient("hub-lost", f"the relay of {self._spec.host} cannot go on", f"the hub is gone ({why})")
+            )
+        except Fault as fault:
+            self._local.stop(fault)
+
+    def _down(self, message: RelayDown, body: bytes) -> None:
+        if isinstance(message, ToRank):
+            self._local.send(message.rank, bytes(message.body))
+        elif isinstance(message, Round):
+            self._begin(message)
+            self._to_all(body)
+        elif isinstance(message, Commit):
+            if isinstance(self._hub, SealedSocket) and not self._landing.complete(message.round, message.attempt):
+                raise Broken(
+                    "bad-commit",
+                    "cannot apply the average",
+                    f"the hub committed round {message.round} before all of it came",
+                )
+            self._to_all(body)
+
+    def _to_all(self, body: bytes) -> None:
+        for rank in self._expected:
+            self._local.send(rank, body)
+
+    def _begin(self, round: Round) -> None:
+        """What this process has to do in `round` beyond passing it on."""
+        with self._lock:
+            memory, self._round = self._memory, round
+            if memory is None:
+                raise Broken("bad-round", "cannot begin a round", "not every rank of this host is here")
+            self._take_over(self._local.absent())
+        if round.weights and round.alone and round.keep:
+            threading.Thread(target=self._keep, args=(memory, round), name="keep", daemon=True).start()
+        elif round.weights and not round.alone and isinstance(self._hub, SealedSocket):
+            self._landing.expect(round.round, round.attempt, memory.layout, memory.result)
+            self._hub.stream(sums(memory, round))
+
+    def _keep(self, memory: HostMemory, round: Round) -> None:
+        """Give the hub the average of an alone round once it stands."""
+        line = finish_line(memory, round)
+        wait_until(lambda: crossed(memory, line), lambda: False)
+        kept = Kept(round.round, round.attempt)
+        if isinstance(self._hub, SealedSocket):
+            self._hub.stream(averages(memory.layout, memoryview(memory.result), round, lambda n: True, kept))  # type: ignore[arg-type]
+        else:
+            with contextlib.suppress(LinkEnded):
+                self._hub.post(kept)
+
+    # the dead
+
+    def _take_over(self, absent: list[int]) -> None:
+        """Their shares of the present round are ours. Holding the lock."""
+        if self._round and self._round.weights and self._round.alone:
+            for rank in absent:
+                self._left_undone.put((self._round, rank))
+
+    def _substitute(self) -> None:
+        adder = Adder()
+        while True:
+            undone = self._left_undone.get()
+            if undone is None:
+                return
+            (round, rank), memory = undone, self._memory
+            if memory and round is self._round and rank in hands(memory.ranks, round):
+                Share(memory, round, memory.ranks.index(rank), adder).run()
+
+    def _beat(self) -> None:
+        """On the hub's own box; a sealed socket beats by itself."""
+        while isinstance(self._hub, FrameSocket) and not self._over.wait(deadlines.beat()):
+            with contextlib.suppress(LinkEnded):
+                self._hub.post(RelayBeat())
+
+
+def sums(memory: HostMemory, round: Round) -> Stream:
+    """The host's sum as chunks for the hub, each made when it is about to be sent. What the host does not carry is left
+    out.
+    """
+    chunks = [chunk for chunk in memory.layout.chunks if carries(memory.ranks, round, chunk)]
+    contribution = Contribution(memory.ranks, memory.lives, memory.layout, round)
+    adder, made = Adder(), np.empty(CHUNK_BYTES, np.uint8)
+
+    def piece(n: int) -> tuple[int, memoryview]:
+        chunk = chunks[n]
+        out = made[: chunk.sum_bytes]
+        with np.errstate(all="ignore"):
+            contribution.sum_into(out, chunk, adder)
+        return chunk.sum_offset, memoryview(out)  # type: ignore[arg-type]
+
+    return Stream(round.round, round.attempt, len(chunks), piece, lambda n: True)
+
+
+def averages(
+    layout: Layout, average: memoryview, round: Round, ready: Callable[[int], bool], last: Kept | None = None
+) -> Stream:
+    """An average in the live layout as chunks, with `last` behind them."""
+
+    def piece(n: int) -> tuple[int, memoryview]:
+        chunk = layout.chunks[n]
+        return chunk.sum_offset, average[chunk.live_offset : chunk.live_offset + chunk.live_bytes]
+
+    return Stream(round.round, round.attempt, len(layout.chunks), piece, ready, last)
