@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_probe.checks.arch_tokens import runs, tokens
 from flodl_probe.checks.nccl import check_nccl
 from flodl_probe.checks.torch_fit import archs_match, check_arch, check_libtorch, check_torch
 from flodl_probe.facts import Box, Driver, Facts, Gpu, Libtorch, NcclLibrary, TorchBuild
 from flodl_probe.question import Question
 from flodl_probe.reading import libtorch_variant, torch_build
+from flodl_wire.arch_tokens import runs, tokens
 
 
 def wheel(

@@ -144,7 +144,7 @@ def test_no_build_is_recorded(made: World) -> None:
         (("--bin", "no.py"), "cannot find no.py"),
         (("--bin", "train.py", "--cwd", "nowhere"), "no such folder in the source"),
         (("--bin", "train.py", "--cwd", "../x"), "leads out"),
-        (("--bin", "train.py", "--gate", "precompiled/none"), "no such libtorch variant"),
+        (("--bin", "train.py", "--gate", "precompiled/none"), "no such variant"),
         (("--bin", "train.py", "--to", "source/served"), "publish itself"),
         ((), "publish.bin: it is missing"),
         (("--bin", "train.py", "--build", "true", "--bin", "target/x"), "did not make it"),

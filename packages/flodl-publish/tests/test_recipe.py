@@ -9,8 +9,8 @@ import pytest
 from publish_worlds import write
 
 from flodl_publish import libtorch, recipe
-from flodl_publish.libtorch import Variant
 from flodl_wire.faults import Refused
+from flodl_wire.libtorch import Variant, named
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_recipe_is_stated_or_implied(tmp_path: Path, files: dict[str, str], st
 
 def variant(root: Path, name: str = "precompiled/cu128", arch: str = "cuda=12.8\narchs=sm_61 sm_120\n") -> Variant:
     write(root / "libtorch" / name, {".arch": arch, "lib/libtorch.so": "", "site/torch/version.py": ""})
-    return libtorch.named(name, root)
+    return named(name, root)
 
 
 def test_a_recipe_learns_where_torch_is_and_for_what(tmp_path: Path) -> None:
@@ -66,31 +66,6 @@ def test_a_users_own_list_of_archs_stays(tmp_path: Path) -> None:
     assert "TORCH_CUDA_ARCH_LIST" not in libtorch.environment(
         variant(tmp_path), tmp_path, {"TORCH_CUDA_ARCH_LIST": "9.0"}
     )
-
-
-def test_the_active_variant_is_the_projects_then_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert libtorch.active(tmp_path) is None
-    variant(tmp_path / "home/.flodl", "precompiled/cpu", "")
-    write(tmp_path / "home/.flodl/libtorch", {".active": "precompiled/cpu\n"})
-    got = libtorch.active(tmp_path)
-    assert got is not None and (got.name, got.feature) == ("precompiled/cpu", "")
-    variant(tmp_path)
-    write(tmp_path / "libtorch", {".active": "precompiled/cu128"})
-    got = libtorch.active(tmp_path)
-    assert got is not None and got.name == "precompiled/cu128"
-    write(tmp_path / "libtorch", {".active": "precompiled/gone"})
-    with pytest.raises(Refused, match="not there"):
-        libtorch.active(tmp_path)
-
-
-def test_a_variant_that_is_not_here_is_refused_with_those_that_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    variant(tmp_path)
-    with pytest.raises(Refused, match=r"there is precompiled/cu128"):
-        libtorch.named("precompiled/rocm70", tmp_path)
 
 
 def test_uv_leaves_torch_to_the_variant(tmp_path: Path) -> None:

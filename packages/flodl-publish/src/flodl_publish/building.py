@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flodl_publish import byte_compile, child, imports, libtorch, recipe
-from flodl_publish.libtorch import Variant
 from flodl_publish.recipe import Recipe
 from flodl_wire.faults import Fault, Refused, Transient
+from flodl_wire.libtorch import Variant
 
 # What a compiler says of a header that is not there, and what brings it: dialling again installs nothing.
 _MISSING = re.compile(r"(?:fatal error|error): '?([\w./+-]+\.h(?:pp)?)'?(?:: No such file| file not found)")

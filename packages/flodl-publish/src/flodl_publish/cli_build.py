@@ -7,13 +7,13 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from flodl_publish import building, libtorch, proof, recipe, run_manifest, settings
+from flodl_publish import building, proof, recipe, run_manifest, settings
 from flodl_publish.building import Work
 from flodl_publish.cli_fetch import DEFAULT_TO, say
 from flodl_publish.index import Index
 from flodl_publish.place import Place
 from flodl_publish.run_manifest import RunManifest
-from flodl_wire import exits
+from flodl_wire import exits, libtorch
 from flodl_wire.faults import Refused, Transient, printable
 
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     place = Place(Path.cwd() / Path(options.place).expanduser())
     project = settings.handed(options.config).project
     manifest = _manifest(place, options)
-    variant = libtorch.named(options.libtorch, project) if options.libtorch else libtorch.active(project)
+    variant = libtorch.chosen(options.libtorch or "", project)
     if manifest.run and not manifest.built:
         say("note: nobody has built this run before: it was published with --no-build")
     work = Work(place.tree, manifest.cwd, manifest.build, manifest.bin, place.state)

@@ -22,7 +22,6 @@ from flodl_publish import (
     building,
     copying,
     imports,
-    libtorch,
     lock,
     mirror,
     projects,
@@ -33,15 +32,15 @@ from flodl_publish import (
 )
 from flodl_publish.building import Built, Work
 from flodl_publish.index import Index, sync_folder, write_whole
-from flodl_publish.libtorch import Variant
 from flodl_publish.place import Place
 from flodl_publish.report import Report, worker_specs
 from flodl_publish.run_manifest import RunManifest
 from flodl_publish.settings import Settings
 from flodl_publish.source import without_secrets
 from flodl_publish.tree import SIDECAR, Tree
-from flodl_wire import environ
+from flodl_wire import environ, libtorch
 from flodl_wire.faults import Broken, Fault, Refused
+from flodl_wire.libtorch import Variant
 
 
 @dataclass(frozen=True)

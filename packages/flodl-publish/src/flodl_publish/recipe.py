@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from flodl_publish.libtorch import Variant
 from flodl_wire.faults import Refused
+from flodl_wire.libtorch import Variant
 
 Kind = Literal["shell", "uv", "requirements", "cargo", "nothing"]
 WORDS = {

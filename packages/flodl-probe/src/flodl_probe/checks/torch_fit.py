@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flodl_probe.checks.arch_tokens import runs, tokens
 from flodl_probe.checks.devices import offered, offers_gpus
 from flodl_probe.device import AMD, NVIDIA
 from flodl_probe.facts import Facts
 from flodl_probe.finding import Finding, error, ok, warning
+from flodl_wire.arch_tokens import runs, tokens
 
 TORCH = "torch"
 LIBTORCH = "libtorch"
