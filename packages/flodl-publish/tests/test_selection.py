@@ -86,13 +86,28 @@ def test_a_hooks_environment_does_not_turn_git_to_another_repository(
 def test_without_git_builds_and_environments_stay_behind_by_name(tmp_path: Path) -> None:
     write(
         tmp_path,
-        {"a.py": "", "target/x": "", ".venv/y": "", "sub/__pycache__/z": "", "libtorch/l": "", "env/pyvenv.cfg": ""},
+        {
+            "a.py": "",
+            "target/x": "",
+            ".venv/y": "",
+            "sub/__pycache__/z": "",
+            ".fdl/lab/keys/k": "",
+            "libtorch/l": "",
+            "env/pyvenv.cfg": "",
+        },
     )
     write(tmp_path, {"sub/libtorch/kept": ""})
     (tmp_path / "empty" / "inner").mkdir(parents=True)
     tree = select(tmp_path)
     assert (tree.by, set(tree.files), tree.dirs) == ("walk", {"a.py", "sub/libtorch/kept"}, ["empty/inner"])
-    assert {each.path for each in tree.left_out} == {"target/", ".venv/", "sub/__pycache__/", "libtorch/", "env/"}
+    assert {each.path for each in tree.left_out} == {
+        "target/",
+        ".venv/",
+        "sub/__pycache__/",
+        ".fdl/",
+        "libtorch/",
+        "env/",
+    }
 
 
 def test_what_is_no_file_is_named_and_stays(tmp_path: Path) -> None:

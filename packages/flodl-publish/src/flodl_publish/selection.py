@@ -15,6 +15,7 @@ from flodl_wire.faults import Refused
 BUILT = (
     *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "target", "build", "dist", "node_modules", ".tox", ".nox"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".cache", ".eggs"),
+    ".fdl",  # a farm's folder: keys
 )
 BUILT_AT_ROOT = ("libtorch", "runs")
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}

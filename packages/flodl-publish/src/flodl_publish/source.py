@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from flodl_wire import hosts
+from flodl_wire import remote_path
 from flodl_wire.faults import Refused
 
 GIT_SCHEMES = ("git+https://", "git+ssh://", "git+file://")
 FORMS = "file:///abs/path, rsync://[user@]host[:port]:/abs/path, git+https://host/repo#ref (or git+ssh://, git+file://)"
-_RSYNC = re.compile(r"(?:(?P<user>[^@/:]+)@)?(?P<host>\[[^\]]+\]|[^:/@\[\]]+)(?::(?P<port>\d+))?:(?P<path>/.*)\Z")
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@+-]*\Z")
 _SECRET = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
@@ -70,17 +69,10 @@ def parse(text: str) -> Source:
 
 def _rsync(text: str, refuse: object) -> Source:
     assert callable(refuse)
-    found = _RSYNC.match(text[len("rsync://") :])
-    if found is None:
-        raise refuse("rsync:// wants host, colon, absolute path", "write rsync://[user@]host[:port]:/abs/path")
-    host, user, port = found["host"].strip("[]"), found["user"] or "", found["port"]
-    for name in (host, user):
-        if name and (flaw := hosts.flaw(name)):
-            raise refuse(flaw)
-    if port is not None and not 1 <= int(port) <= 65535:
-        raise refuse(f"{port} is no TCP port")
-    path = posixpath.normpath("/" + found["path"].lstrip("/"))
-    return Source("rsync", text, path=path, host=host, user=user, port=int(port) if port else None)
+    found = remote_path.parse(text[len("rsync://") :])
+    if isinstance(found, str):
+        raise refuse(found, f"write rsync://{remote_path.FORM}")
+    return Source("rsync", text, path=found.path, host=found.host, user=found.user, port=found.port)
 
 
 def _git(text: str, refuse: object) -> Source:

@@ -8,11 +8,22 @@ from typing import Any
 
 import msgspec
 
-from flodl_wire import address, config_refusal, devices, hosts
+from flodl_wire import address, config_refusal, devices, hosts, remote_path
 from flodl_wire.config import TOKEN, Ssh
 from flodl_wire.faults import Refused
 
-NOT_YET = ("source", "libtorch", "data_source")  # known keys of preparation that this version cannot serve
+DATA_SCHEME = "sshfs://"
+SOURCE_SCHEMES = ("file://", "rsync://", "git+https://", "git+ssh://", "git+file://")
+DATA_PATH = "/flodl/data"  # where data_source is mounted when nobody says another place
+
+
+class SourceBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """``join.source``: where this box pulls its program. A published run's manifest wins over the other three."""
+
+    origin: str  # from: file://, rsync://, git+…#ref
+    cwd: str | None = None  # the project's folder in it
+    build: str | None = None  # a shell line
+    bin: str | None = None  # what to run, relative to cwd
 
 
 class JoinBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,12 +40,16 @@ class JoinBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_path: str | None = None
     gpu_ram_share: float | None = None
     sig_probe: bool = True
-    source: Any = None
-    libtorch: Any = None
-    data_source: Any = None
+    source: SourceBlock | None = None  # instead of bin: pulled and built before every dial
+    libtorch: str | None = None  # auto, cpu, cu128, precompiled/cu128, a folder: fetched when it is not there
+    data_source: str | None = None  # sshfs://[user@]host[:port]:/abs, mounted read-only at data_path
 
 
-_KEYS: dict[str, Iterable[str]] = {"": JoinBlock.__struct_fields__, "ssh": Ssh.__struct_fields__}
+_KEYS: dict[str, Iterable[str]] = {
+    "": JoinBlock.__struct_fields__,
+    "ssh": Ssh.__struct_fields__,
+    "source": SourceBlock.__struct_encode_fields__,
+}
 
 
 def parse_join(data: Any, source: str = "join") -> JoinBlock:
@@ -55,11 +70,6 @@ def _check(block: JoinBlock, source: str) -> None:
     def refuse(key: str, why: str, fix: str) -> Refused:
         return Refused("bad-config", f"cannot use {source}.{key}", why, fix)
 
-    for key in NOT_YET:
-        if getattr(block, key) is not None:
-            raise Refused(
-                "not-yet", f"cannot use {source}.{key}", "it is not available in this version", "delete the key"
-            )
     if block.controller is not None:
         address.parse(block.controller, f"{source}.controller")
     if block.token is not None and not TOKEN.match(block.token):
@@ -74,9 +84,43 @@ def _check(block: JoinBlock, source: str) -> None:
         ssh_target(block.ssh, f"{source}.ssh")
     if block.bin is not None and not block.bin.strip():
         raise refuse("bin", "it is blank", "name the training script, e.g. bin: train.py")
+    if block.source is not None:
+        if block.bin is not None:
+            fix = "delete one of them; what a source runs is source.bin, or in the run's own manifest"
+            raise refuse("bin", "it stands beside source, and a program is given or pulled, not both", fix)
+        check_source(block.source.origin, f"{source}.source.from")
+    if block.data_source is not None:
+        data_source(block.data_source, f"{source}.data_source")
+    if block.libtorch is not None and not block.libtorch.strip():
+        raise refuse("libtorch", "it is blank", "name a variant: auto, cpu, cu128")
     share = block.gpu_ram_share
     if share is not None and not (math.isfinite(share) and share >= 0):
         raise refuse("gpu_ram_share", f"{share} is no share", "use a number, 0 or more, e.g. 0.5")
+
+
+def check_source(text: str, where: str) -> None:
+    """Raises Refused when `text` has no scheme that we know; flodl-publish reads the rest."""
+    if not text.startswith(SOURCE_SCHEMES):
+        raise Refused(
+            "bad-source",
+            f"cannot use {where}: {text!r}",
+            "it has no scheme that says how to pull it",
+            "write file:///abs, rsync://[user@]host[:port]:/tree, or git+https://host/repo#ref",
+        )
+
+
+def data_source(text: str, where: str) -> remote_path.RemotePath:
+    """``sshfs://[user@]host[:port]:/abs``. Raises Refused."""
+    found = remote_path.parse(text.removeprefix(DATA_SCHEME))
+    why = found if isinstance(found, str) else ""
+    if not text.startswith(DATA_SCHEME):
+        why = "it has no scheme that says how to mount it"
+    if why or isinstance(found, str):
+        raise Refused(
+            "bad-source", f"cannot use {where}: {text!r}", why, f"write {DATA_SCHEME}{remote_path.FORM}, "
+            "or mount it yourself and name the folder in data_path"
+        )  # fmt: skip
+    return found
 
 
 def ssh_target(text: str, where: str) -> Ssh:
