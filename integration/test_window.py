@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import msgspec
 import pytest
 from integration.cluster import PORT, Cluster
 from integration.project import BIN, Project, rank_command
+from integration.proxy import Proxy
 from integration.running import Running
 from integration.until import until
 
@@ -106,48 +105,9 @@ def test_on_the_controllers_box_no_token_is_needed(cluster: Cluster) -> None:
 # what can be read on the wire
 
 
-class Tap:
-    """A TCP proxy that keeps every byte."""
-
-    def __init__(self, port: int) -> None:
-        self.seen: list[bytes] = []
-        self._to = port
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port = self._door.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                near, _ = self._door.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._link, args=(near,), daemon=True).start()
-
-    def _link(self, near: socket.socket) -> None:
-        with near, socket.create_connection(("127.0.0.1", self._to)) as far:
-            back = threading.Thread(target=self._carry, args=(far, near), daemon=True)
-            back.start()
-            self._carry(near, far)
-            back.join()
-
-    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                self.seen.append(data)
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        self._door.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._door.close()
-
-
 @pytest.fixture
-def tapped(tmp_path: Path, free_port: int) -> Iterator[tuple[Project, Tap]]:
-    tap = Tap(free_port)
+def tapped(tmp_path: Path, free_port: int) -> Iterator[tuple[Project, Proxy]]:
+    tap = Proxy(free_port)
     made = Project(tmp_path / "project", free_port, {}, 1)
     yield made, tap
     tap.close()
@@ -173,7 +133,7 @@ def agent(made: Project, host: str, port: int) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_no_parameter_and_no_token_can_be_read_on_the_wire(tapped: tuple[Project, Tap]) -> None:
+def test_no_parameter_and_no_token_can_be_read_on_the_wire(tapped: tuple[Project, Proxy]) -> None:
     made, tap = tapped
     worker: dict[str, Any] = {"local_devices": "cpu:1", "path": str(made.folder), "nccl_socket_ifname": "lo"}
     controller = {"host": "127.0.0.1", "port": made.port, "path": str(made.folder), "join": {"token": TOKEN}}
