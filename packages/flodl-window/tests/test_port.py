@@ -30,6 +30,15 @@ def test_a_name_that_is_not_this_box_means_every_address_and_a_note() -> None:
     close(bound)
 
 
+@pytest.mark.parametrize("every", port.EVERY_ADDRESS)
+def test_every_address_may_be_asked_for(every: str) -> None:
+    bound = port.bind(every, 0, loopback=False)
+    assert (bound.shown, bound.note, bound.loopback) == ("every address", "", False)
+    with socket.create_connection(("127.0.0.1", bound.port), 5):
+        pass
+    close(bound)
+
+
 def test_a_name_the_hosts_file_maps_to_loopback_is_no_way_in_for_others() -> None:
     bound = port.bind("127.0.1.1", 0, loopback=False)
     assert bound.shown == "every address"

@@ -68,7 +68,7 @@ def settle(data: dict[str, Any], **how: Any) -> settings.Settings:
     from flodl_wire.config import parse_cluster
 
     config = LaunchConfig(parse_cluster(data), how.pop("config_mode", None), how.pop("manifest", None))
-    return settings.settle(config, how.pop("mode", None), ["x"], fanout=True)
+    return settings.settle(config, how.pop("mode", None), ["x"], fanout=how.pop("fanout", True))
 
 
 def test_the_mode_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +82,15 @@ def test_what_this_version_does_not_do_is_said_by_key() -> None:
     with pytest.raises(Refused) as caught:
         settle({**CLUSTER, "workers": [{**CLUSTER["workers"][0], "docker": "cuda"}]})
     assert "cluster.workers[0].docker" in caught.value.what
+
+
+@pytest.mark.parametrize("every", ["0.0.0.0", "::"])
+def test_every_address_is_none_that_a_worker_could_be_told_to_dial(every: str) -> None:
+    data = {**CLUSTER, "controller": {**CLUSTER["controller"], "host": every}}
+    with pytest.raises(Refused) as caught:
+        settle(data)
+    assert "cluster.controller.host" in caught.value.what and "box will be told" in caught.value.why
+    assert settle(data, fanout=False).cluster.controller.host == every, "who walks in knows where to dial"
 
 
 def test_a_bad_time_out_scale_is_refused_before_any_host_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flodl_wire.faults import Broken, Refused, printable
 
+EVERY_ADDRESS = ("0.0.0.0", "::")  # as controller.host: each worker dials the address that it knows
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
@@ -37,6 +38,9 @@ def bind(controller_host: str, port: int, *, loopback: bool) -> Bound:
     if loopback:
         socks = _listen_loopback(port)
         return Bound(socks, socks[0].getsockname()[1], "127.0.0.1", True)
+    if controller_host in EVERY_ADDRESS:
+        sock = _listen_everywhere(port)
+        return Bound([sock], sock.getsockname()[1], "every address", False)
     address = _local_address(controller_host)
     if address is not None:
         family, ip = address

@@ -18,11 +18,12 @@ import msgspec
 from flodl_window import knobs, modes, roster, tunnels
 from flodl_window.cohort import Cohort
 from flodl_window.formation import Charter
+from flodl_window.port import EVERY_ADDRESS
 from flodl_window.words import listed
 from flodl_wire import blob, deadlines, entry_words, environ
 from flodl_wire.config import Cluster, JoinWindow, check_cluster, parse_cluster
 from flodl_wire.faults import Refused
-from flodl_wire.specs import LaunchConfig
+from flodl_wire.specs import LaunchConfig, Site
 
 
 @dataclass
@@ -36,6 +37,7 @@ class Settings:
     manifest_hash: str
     env: dict[str, str]
     cwd: str
+    sites: dict[str, Site]
     roster: list[roster.RosterHost]
     notes: list[str]
 
@@ -106,23 +108,26 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
             "no-cluster", "cannot open a window", "the config has no cluster block", "add cluster: to fdl.yml"
         )
     hosts = roster.read_roster(cluster, roster.this_host())
-    for index, worker in enumerate(cluster.workers):
-        if worker.docker:
-            raise Refused(
-                "not-yet",
-                f"cannot use cluster.workers[{index}].docker",
-                "it is not available in this version",
-                "delete the key",
-            )
     chosen, note = modes.choose(mode or os.environ.get(environ.MODE) or config.mode, cluster)
     tunnels.check(cluster, hosts, chosen, fanout=fanout)
     notes = [note] if note else []
     afar = [host.host for host in hosts if not host.local and not host.worker.tunnel]
+    if fanout and afar and cluster.controller.host in EVERY_ADDRESS:
+        raise Refused(
+            "no-address",
+            f"cannot use cluster.controller.host: {cluster.controller.host}",
+            f"{listed(afar)} will be told to dial it, and it names no box",
+            "set it to the address of this box that they reach",
+        )
     if fanout and afar and cluster.controller.host in roster.LOOPBACK_NAMES:
         who, they = ("itself", "it reaches") if len(afar) == 1 else ("themselves", "they reach")
         here = f"{cluster.controller.host}, which is {who}"
         notes.append(f"{listed(afar)} will dial {here}: set controller.host to an address {they}")
-    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, hosts, notes)
+    contained = [host.host for host in hosts if host.local and host.worker.docker]
+    if fanout and contained and cluster.controller.host in roster.LOOPBACK_NAMES:
+        who = f"the container of {listed(contained)} dials {cluster.controller.host}"
+        notes.append(f"{who}: its service needs `network_mode: host`, or controller.host an address it reaches")
+    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, config.sites, hosts, notes)
 
 
 def _hash(manifest: str | None) -> str:
@@ -157,6 +162,7 @@ def charter(settings: Settings, run: str, port: int, loopback: bool) -> Charter:
         cohort=cohort,
         env={**cluster.env, **settings.env},
         cwd=settings.cwd,
+        sites=settings.sites,
         gpu_ram_share=cluster.gpu_ram_share,
         fanout=settings.fanout and bool(settings.roster),
     )
