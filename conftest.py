@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +41,61 @@ def free_port() -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     yield port
+
+
+DOCKER = """\
+#!{python} -S
+# A recording stand-in for docker: writes down its words, then does here what the container would do there.
+import json, os, sys
+words = sys.argv[1:]
+if words[-2:] == ["run", "--help"]:
+    print("Usage: docker compose run [OPTIONS] SERVICE\\n  -e, --env\\n  {options}")
+    sys.exit(0)
+assert words[0] == "compose", words
+rest, files, env, hosts = words[1:], [], [], []
+while rest[0] == "-f":
+    files.append(rest[1])
+    rest = rest[2:]
+assert rest[0] == "run", rest
+rest = rest[1:]
+while rest[0].startswith("-"):
+    if rest[0] in ("-e", "--add-host"):
+        (env if rest[0] == "-e" else hosts).append(rest[1])
+        rest = rest[1:]
+    rest = rest[1:]
+over = [json.load(open(file)) for file in [*files, *os.environ.get("COMPOSE_FILE", "").split(":")] if ".fdl/" in file]
+record = dict(words=words, files=files, env=env, hosts=hosts, service=rest[0], argv=rest[1:], cwd=os.getcwd(),
+              overlay=over)
+with open({record!r}, "a") as file:
+    file.write(json.dumps(record) + "\\n")
+inside = {{name: os.environ[name] for name in [*env, "PATH", "HOME"] if name in os.environ}}
+os.execvpe(rest[1], rest[1:], inside)
+"""
+
+
+class RecordingDocker:
+    """A folder with a `docker` for PATH that is none: what it was told is in `runs`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._record = folder / "docker.jsonl"
+        folder.mkdir(parents=True)
+        self.with_add_host(known=False)
+
+    def with_add_host(self, *, known: bool) -> None:
+        """Whether its `compose run` takes --add-host: most versions do not."""
+        options = "--add-host list" if known else ""
+        path = self.folder / "docker"
+        path.write_text(DOCKER.format(python=sys.executable, options=options, record=str(self._record)))
+        path.chmod(0o755)
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        if not self._record.exists():
+            return []
+        return [json.loads(line) for line in self._record.read_text().splitlines()]
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> RecordingDocker:
+    return RecordingDocker(tmp_path / "docker-stand-in")

@@ -81,6 +81,14 @@ def test_a_user_s_environment_overrules_defaults_and_nothing_else() -> None:
     assert (env["MASTER_PORT"], env["RANK"]) == ("5555", "5")
 
 
+def test_what_was_built_for_the_host_stands_before_the_users_own_places_for_packages() -> None:
+    built = replace(PLACE, site="/srv/p/target/site")
+    assert environment(world(), built)["PYTHONPATH"] == "/srv/p/target/site"
+    formed = world(command=Command(["x"], {"PYTHONPATH": "/mine:"}))
+    assert environment(formed, built)["PYTHONPATH"] == "/srv/p/target/site:/mine:"
+    assert environment(formed)["PYTHONPATH"] == "/mine:"
+
+
 def test_nccl_is_given_the_interface_s_whole_name_because_it_would_match_by_prefix() -> None:
     env = environment(world())
     assert (env["NCCL_SOCKET_IFNAME"], env["GLOO_SOCKET_IFNAME"]) == ("=eth1", "eth1")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from flodl_cli import cli_config, cli_help, cluster_env, main, project_files
+from flodl_cli import cli_config, cli_help, cluster, main, project_files
 from flodl_cli.verbs import VERBS
 from flodl_wire.specs import LaunchConfig
 
@@ -143,33 +144,40 @@ def test_the_login_name_is_never_invented(monkeypatch: pytest.MonkeyPatch) -> No
         raise KeyError(uid)
 
     monkeypatch.setenv("USER", "op")
-    assert cluster_env.local_user() == "op"
+    assert cluster.resolve_local_user() == "op"
     monkeypatch.setenv("USER", "")
-    assert cluster_env.local_user() == pwd.getpwuid(cluster_env.os.geteuid()).pw_name
+    assert cluster.resolve_local_user() == pwd.getpwuid(os.geteuid()).pw_name
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert cluster_env.local_user() is None
+    assert cluster.resolve_local_user() is None
 
 
-class Point:
-    """An entry point of the group `fdl.verbs`."""
-
-    def __init__(self, name: str, value: str) -> None:
-        self.name = name
-        self.value = value
-
-    def load(self) -> object:
-        return lambda words: len(words)
+def package(place: Path, name: str, points: str) -> None:
+    """An installed package as pip leaves it: a module, and its entry points in a text file."""
+    (place / f"{name}.py").write_text("def main(words):\n    print(words)\n    return len(words)\n")
+    info = place / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text(f"[console_scripts]\nx = y:z\n\n[fdl.verbs]\n{points}\n")
 
 
 def test_an_entry_point_is_a_command_and_two_of_one_name_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from importlib import metadata
-
-    points = [Point("hello", "a:main"), Point("twice", "a:main"), Point("twice", "b:main")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points if group == "fdl.verbs" else [])
+    package(tmp_path, "first_of_two", "hello = first_of_two:main\ntwice = first_of_two:main\nlost = first_of_two:gone")
+    package(tmp_path, "second_of_two", "twice = second_of_two:main [extra]")
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.chdir(tmp_path)
     assert main.main(["hello", "-x", "@y", "z"]) == 3
+    assert capsys.readouterr().out == "['-x', '@y', 'z']\n"
     assert main.main(["twice"]) == 1
-    assert "a:main and b:main both offer it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "first_of_two:main of first_of_two" in said and "second_of_two:main of second_of_two" in said
+    assert main.main(["lost"]) == 1
+    assert "pip install --force-reinstall first_of_two" in capsys.readouterr().err
+    assert main.main(["helo"]) == 127
+    assert "did you mean `fdl hello`?" in capsys.readouterr().err
+    assert main.main([]) == 0
+    assert "\n  hello " in capsys.readouterr().out
+    (tmp_path / "fdl.yml").write_text("commands: {hello: {run: 'true'}}")
+    assert main.main(["hello"]) == 1
+    assert "first_of_two:main of first_of_two is a tool of that name" in capsys.readouterr().err

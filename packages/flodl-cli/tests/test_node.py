@@ -48,7 +48,7 @@ def test_neither_layer_is_changed_and_every_leaf_knows_its_file(lower: dict[str,
     for path, leaf in leaves(merged):
         source: Any = {"low": lower, "up": upper}[leaf.file]
         for step in path:
-            source = source[step]
+            source = source[int(step[1:-1])] if isinstance(source, list) else source[step]
         assert leaf.value == {} or leaf.plain() == source
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 import pytest
 
 from flodl_cli import main, project_command, sibling
-from flodl_cli.project_command import Run
+from flodl_cli.run_plan import Run
 from flodl_wire import environ
 
 TOOLS = "/tools"

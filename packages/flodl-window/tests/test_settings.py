@@ -12,7 +12,7 @@ from flodl_window import cli_launch, settings
 from flodl_window.fanout_child import spec_of
 from flodl_wire import blob, environ
 from flodl_wire.faults import Broken, Refused
-from flodl_wire.specs import LaunchConfig
+from flodl_wire.specs import LaunchConfig, Site
 
 CLUSTER: dict[str, Any] = {
     "controller": {"host": "10.0.0.1", "path": "/p"},
@@ -78,10 +78,31 @@ def test_the_mode_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> N
     assert settle(CLUSTER, mode="cpu-cadence").mode == "cpu_cadence"
 
 
-def test_what_this_version_does_not_do_is_said_by_key() -> None:
-    with pytest.raises(Refused) as caught:
-        settle({**CLUSTER, "workers": [{**CLUSTER["workers"][0], "docker": "cuda"}]})
-    assert "cluster.workers[0].docker" in caught.value.what
+def test_a_host_in_a_container_is_this_box_and_yet_reaches_us_only_over_the_net() -> None:
+    worker = {**CLUSTER["workers"][0], "host": "localhost", "docker": "cuda"}
+    data = {**CLUSTER, "workers": [worker]}
+    settled = settle(data)
+    assert (settled.roster[0].local, settled.roster[0].inside, settled.loopback_only) == (True, False, False)
+    settled = settle({**data, "controller": {**CLUSTER["controller"], "host": "127.0.0.1"}})
+    assert "network_mode: host" in " ".join(settled.notes)
+
+
+def test_what_a_host_needs_to_know_of_its_container_and_its_build_travels_with_its_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(environ.CLUSTER_EXTRA_HOSTS, "tower:10.0.0.2 attic:10.0.0.3")
+    workers = [
+        {**CLUSTER["workers"][0], "host": "localhost", "docker": "cuda", "nccl_socket_ifname": "e"},
+        {**CLUSTER["workers"][0], "host": "tower", "nccl_socket_ifname": "e"},
+    ]
+    settled = settle({**CLUSTER, "workers": workers})
+    settled.sites = {"tower": Site("target/cluster/tower/any/site", "3.11")}
+    here, tower = spec_of(settings.charter(settled, "run", 1400, False)).hosts
+    assert (here.docker, here.extra_hosts, here.local) == ("cuda", ["tower:10.0.0.2", "attic:10.0.0.3"], True)
+    assert here.agent.controller_host == settled.cluster.controller.host, "loopback would be the container's own"
+    assert (tower.docker, tower.extra_hosts) == ("", [])
+    assert tower.agent.site == settled.sites["tower"]
+    assert here.agent.site is None
 
 
 @pytest.mark.parametrize("every", ["0.0.0.0", "::"])

@@ -59,6 +59,7 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     if own.args and spec.args is None:
         spec.args = own.args
 
+    from flodl_agent import site
     from flodl_agent.hello import check_project, describe
     from flodl_agent.host import Host
     from flodl_agent.offer import find_offers
@@ -69,6 +70,7 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
             print(f"{spec.host}: {line}", file=sys.stderr, flush=True)
 
     manifest_hash = check_project(spec)
+    site.of(spec)  # said before the hello, not when the world forms
     offers = find_offers(spec.local_devices, spec.host)
     story = Story(tell)
     host = Host(spec, describe(spec, offers, manifest_hash), own.program, story, watch_stdin=from_environment is None)

@@ -23,7 +23,7 @@ import msgspec
 
 from flodl_agent import descent, sibling, tunnel
 from flodl_agent.logs import LineSplitter
-from flodl_agent.ssh import ssh_command, warnings
+from flodl_agent.ssh import remote_script, ssh_command, warnings
 from flodl_wire import environ
 from flodl_wire.deadlines import KILL_GRACE, deadline
 from flodl_wire.specs import AgentSpec, FanoutEvent, FanoutHost, FanoutSpec
@@ -91,7 +91,8 @@ class _Errand:
 
     async def run(self) -> int:
         argv, env = self._command()
-        command = join(argv if self._host.local else argv[:-1])  # what a person can try; the script on top is ours
+        plain = self._host.local and not self._host.docker
+        command = join(argv if plain else argv[:-1])  # what a person can try; the script on top is ours
         for warning in [] if self._host.local else warnings(self._name, self._host.ssh):
             self._say([warning])
         try:
@@ -127,13 +128,24 @@ class _Errand:
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         """What to start, and its environment."""
-        agent = self._host.agent
-        if not self._host.local:
-            road, env = self._host.ssh, self._host.env
-            argv = ssh_command(self._name, road, self._user, agent.path, env, tunneled=self._host.tunnel)
+        host, agent = self._host, self._host.agent
+        if not host.local:
+            argv = ssh_command(
+                self._name,
+                host.ssh,
+                self._user,
+                agent.path,
+                host.env,
+                tunneled=host.tunnel,
+                docker=host.docker,
+                extra_hosts=host.extra_hosts,
+            )
             return argv, dict(os.environ)
         own = {name: value for name, value in os.environ.items() if name not in environ.ROLE_VARIABLES}
-        return [local_agent(agent.path), "run"], {**own, **self._host.env}
+        if host.docker:
+            script = remote_script(self._name, agent.path, host.env, host.docker, host.extra_hosts)
+            return ["/bin/sh", "-c", script], own
+        return [local_agent(agent.path), "run"], {**own, **host.env}
 
     def _deliver(self, spec: AgentSpec) -> None:
         """The spec: some hundred bytes, which a new pipe always takes. If nobody reads any more, the exit says why."""
@@ -141,6 +153,8 @@ class _Errand:
         if self._delivered or self._process.stdin.closed:
             return
         self._delivered = True
+        if self._host.docker:
+            spec = msgspec.structs.replace(spec, path=".")  # the service's own place for the project
         try:
             os.write(self._process.stdin.fileno(), msgspec.json.encode(spec) + b"\n")
         except BrokenPipeError:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flodl_agent import descent, sibling
+from flodl_agent import descent, sibling, site
 from flodl_agent import events as ev
 from flodl_agent.agent import Agent, Timing
 from flodl_agent.hello import cores
@@ -197,6 +197,7 @@ class Host:
             run_dir=self._run_dir,
             planes=sibling.find("flodl-planes") if formed.relay else "",
             own_command=self._own_command,
+            site=site.of(self._spec),
         )
         mode, interface = formed.envelope.mode, formed.envelope.worker.nccl_socket_ifname
         if mode == "torch" or mode.startswith("nccl"):

@@ -41,6 +41,7 @@ class Place:
     interface: str = ""  # that leads to the controller
     store_port: int = 0  # of our listener on loopback (mode torch)
     own_command: list[str] = field(default_factory=list)  # a walk-in's
+    site: str = ""  # folder of what was built for this host
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ def rank_environment(envelope: Envelope, command: Command, place: Place, local_r
     if torch or envelope.mode.startswith("nccl"):
         env |= _interfaces(worker.nccl_socket_ifname, place.interface, alone=envelope.num_workers == 1)
     env |= command.env
+    if place.site:
+        env["PYTHONPATH"] = _first_on_path(place.site, env.get("PYTHONPATH", ""))
     env |= _mask(offers if torch else [offers[local_rank]])
     env[environ.CLUSTER_JSON] = blob.encode(envelope)
     env[environ.LOCAL_RANK] = str(local_rank)

@@ -7,10 +7,10 @@ said is quoted for `sh`, and the whole is one argument that even a csh or fish a
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flodl_agent import tunnel
-from flodl_wire import environ
+from flodl_wire import compose, environ
 from flodl_wire.config import Ssh
 
 # Behind the user's own options: of one key said twice OpenSSH takes the first.
@@ -36,9 +36,14 @@ _FIND_AND_RUN = (
 )
 
 
-def remote_script(host: str, path: str | None, env: Mapping[str, str]) -> str:
+def remote_script(
+    host: str, path: str | None, env: Mapping[str, str], docker: str = "", extra_hosts: Sequence[str] = ()
+) -> str:
     """What `sh` does over there: into the project's folder, environment, find the agent and become it; else exit 127
     saying how to install it. Names in `env` that no shell takes are left out.
+
+    With `docker`, a service of the compose file in that folder, the agent is looked for and runs in there, and with it
+    everything that it starts. `extra_hosts`: "name:ip" that the container is to know.
     """
     steps = []
     if path:
@@ -48,6 +53,12 @@ def remote_script(host: str, path: str | None, env: Mapping[str, str]) -> str:
     names = [name for name in env if environ.is_valid_name(name)]
     if names:
         steps.append("export " + " ".join(f"{name}={shlex.quote(env[name])}" for name in names) + "; ")
+    if docker:
+        install = f"fix: put flodl-agent and flodl-planes into the image of the service {docker} (pip install)"
+        inner = f"{_FIND_AND_RUN}echo {shlex.quote(install)} >&2; exit 127"
+        why, fix = compose.MISSING
+        lines = (f"flodl: {host} cannot run the service {docker}: {why}", f"fix: {fix}")
+        return "".join([*steps, compose.script(docker, names, extra_hosts, inner, lines)])
     install = f"fix: on {host}: cd {path or '~'} && {INSTALL}"
     return "".join([*steps, _FIND_AND_RUN, f"echo {shlex.quote(install)} >&2; exit 127"])
 
@@ -67,9 +78,11 @@ def ssh_command(
     env: Mapping[str, str],
     program: str = "ssh",
     tunneled: int | None = None,
+    docker: str = "",
+    extra_hosts: Sequence[str] = (),
 ) -> list[str]:
     """The whole argv. The login name is the configured one, else the controller's user, else ssh's own affair: never
-    invented. `tunneled`: our port, to which the session opens a door over there.
+    invented. `tunneled`: our port, to which the session opens a door over there. The rest as for `remote_script`.
     """
     road = ssh or Ssh()
     argv = [program, "-T"] if tunneled is None else [program, "-T", *tunnel.words(tunneled)]
@@ -82,7 +95,8 @@ def ssh_command(
     user = road.user or (None if "@" in (road.target or host) else host_user)
     if user:
         argv += ["-l", user]
-    return [*argv, "--", road.target or host, f"exec /bin/sh -c {shlex.quote(remote_script(host, path, env))}"]
+    script = remote_script(host, path, env, docker, extra_hosts)
+    return [*argv, "--", road.target or host, f"exec /bin/sh -c {shlex.quote(script)}"]
 
 
 def warnings(host: str, ssh: Ssh | None) -> list[str]:

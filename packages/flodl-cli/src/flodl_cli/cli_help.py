@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 
-from flodl_cli import manifest, project_files, sibling
+from flodl_cli import extensions, manifest, project_files, sibling
+from flodl_cli.command import Command, everyone
 from flodl_cli.command_line import CommandLine
-from flodl_cli.manifest import Command
+from flodl_cli.command_words import words_behind
 from flodl_cli.project_files import Project
 from flodl_cli.verbs import BUILTINS, VERBS, Verb
 from flodl_wire import exits
@@ -24,6 +26,8 @@ options, before the command (all words behind it are its own, untouched):
   @ENV, --env ENV   lay fdl.ENV.yml over fdl.yml; FDL_ENV does the same
   --gpus DEVICES    all, a list such as 0,1, or cpu:2 for two ranks on the processor
   --mode MODE       how ranks average: cpu_sync, cpu_cadence, cpu_async, nccl_sync, nccl_cadence, torch
+  --no-append       leave out what `append:` of the command adds
+  --no-prebuild     start at once, without building for the hosts first
   -v, -vv, -vvv     say more; -q says less
   -h, --help        this
   -V, --version     the version of fdl
@@ -52,6 +56,9 @@ def overview(env: str | None) -> str:
         parts.append(f"(the commands of this project cannot be shown. {fault})\n")
     listed = [(name, _verb_line(verb)) for name, verb in VERBS.items() if _has_verb(verb, name)]
     parts.append(_table("verbs, each answered by the flodl tool that is installed for it:", listed))
+    others = [word for word in extensions.words() if word not in VERBS and word not in BUILTINS]
+    if others:
+        parts.append(_table("other tools installed here:", [(word, _origin(word)) for word in others]))
     parts.append(_table("fdl's own:", list(BUILTINS.items())))
     parts.append(OPTIONS)
     parts.append("`fdl help COMMAND` says what one command is.\n")
@@ -63,8 +70,15 @@ def command_help(command: Command) -> str:
     lines = [f"fdl {command.name}: {printable(command.description)}".rstrip(": ")]
     lines.append(f"  defined in {command.node.place()}")
     if command.run is not None:
-        lines.append(f"  runs       {printable(command.run.strip())}")
-        lines.append(f"  in         {command.folder}")
+        behind = words_behind(command, ["..."])
+        words = f" {shlex.join(behind[: behind.index('...')])}" if behind[0] != "..." else ""
+        last = behind[behind.index("...") + 1 :]
+        lines.append(f"  runs       {printable(command.run.strip() + words)}")
+        if last:
+            lines.append(f"  behind it  {printable(shlex.join(last))}")
+        lines.append(f"  in         {command.folder}" + (f", service {command.docker}" if command.docker else ""))
+        if command.build is not None:
+            lines.append(f"  built by   {printable(command.build.strip())}")
         lines.append(
             f"  as         {'ranks on every device chosen (cluster: true)' if command.cluster else 'one process'}"
         )
@@ -74,7 +88,7 @@ def command_help(command: Command) -> str:
             lines.append(f"  env        {', '.join(command.env)}")
     text = "\n".join(lines) + "\n"
     if command.commands:
-        below = [(name, child.description) for name, child in command.commands.items()]
+        below = [(name, _mark(child)) for name, child in command.commands.items()]
         text += "\n" + _table(f"commands of fdl {command.name}:", below)
     return text
 
@@ -110,21 +124,25 @@ def _project_commands(project: Project) -> str:
     commands = manifest.commands_of(project)
     layers = " + ".join(project.shown(path) for path in project.layers[::-1])
     title = f"commands of this project ({project.root}: {layers}):"
-    rows = [(command.name, _mark(command)) for command in _all(commands) if command.run is not None]
+    rows = [
+        (command.name, _mark(command))
+        for command in everyone(commands)
+        if not command.sound() or command.run is not None
+    ]
     text = _table(title, rows) if rows else f"{title}\n  none yet: write `commands:` into {project.manifest}\n"
     names = project_files.overlays(project.root)
     return text + (f"  environments: {', '.join('@' + name for name in names)}\n" if names else "")
 
 
-def _all(commands: dict[str, Command]) -> list[Command]:
-    found: list[Command] = []
-    for command in commands.values():
-        found += [command, *_all(command.commands)]
-    return found
-
-
 def _mark(command: Command) -> str:
+    if not command.sound():
+        return f"(cannot be used: `fdl help {command.name}` says why)"
     return f"{printable(command.description)}{' (cluster)' if command.cluster else ''}".strip()
+
+
+def _origin(word: str) -> str:
+    """Where a tool of somebody else comes from; all of them when two have the same name."""
+    return printable(" and ".join(extensions.tools_named(word)))
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from flodl_cli.manifest import check_keys, wrong
 from flodl_cli.node import Node
+from flodl_cli.values import check_keys, wrong
 from flodl_wire.config import Cluster, Controller, JoinWindow, Ssh, Worker, parse_cluster
 from flodl_wire.faults import Refused
 
@@ -70,7 +70,7 @@ def placed(fault: Refused, root: Node) -> Refused:
     why, fix = fault.why, fault.fix
     if what[2].endswith(".env") and not isinstance(node.value, dict):
         fix = "write one `NAME: value` a line below it"
-    fix = fix or "docs/commands.md lists every key and what it takes"
+    fix = fix or "docs/manifest.md lists every key and what it takes"
     return Refused(fault.code, f"cannot {what[1]} {node.place()} {what[2]}{what[3] or ''}", why, fix)
 
 

@@ -17,17 +17,21 @@ VERBOSITY = {
     "-vvv": "trace",
 }
 _VALUED = ("--env", "--gpus", "--mode")
+_SWITCHES = ("--no-append", "--no-prebuild")
+OPTIONS = (*_VALUED, *_SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
 
 
 class CommandLine:
     """What was typed. `command` is None when only options stand there; `rest` follows the command, untouched."""
 
-    __slots__ = ("command", "env", "gpus", "mode", "rest", "verbosity")
+    __slots__ = ("append", "command", "env", "gpus", "mode", "prebuild", "rest", "verbosity")
 
     def __init__(self) -> None:
         self.env: str | None = None
         self.gpus: str | None = None
         self.mode: str | None = None
+        self.append = True
+        self.prebuild = True
         self.verbosity: str | None = None
         self.command: str | None = None
         self.rest: list[str] = []
@@ -48,6 +52,8 @@ def parse(argv: list[str]) -> CommandLine:
             _choose_env(line, word[1:], word)
         elif word in VERBOSITY:
             line.verbosity = VERBOSITY[word]
+        elif word in _SWITCHES:
+            setattr(line, word[5:], False)
         elif word in ("-h", "--help"):
             line.command, line.rest = "help", argv[index:]
             break
@@ -67,7 +73,7 @@ def parse(argv: list[str]) -> CommandLine:
         else:
             line.command, line.rest = word, argv[index:]
             break
-    if line.command in VERBS or line.command in ("config", "help"):
+    if line.command in VERBS or line.command in ("config", "help", "join-config"):
         _take_env_from_verb(line)
     return line
 
@@ -124,7 +130,7 @@ def _take_env_from_verb(line: CommandLine) -> None:
 def _no_such_option(name: str) -> str:
     from flodl_cli.suggest import did_you_mean
 
-    hint = did_you_mean(name, [*_VALUED, *VERBOSITY, "--help", "--version"])
+    hint = did_you_mean(name, OPTIONS)
     return "fdl has no such option" + (
         f"; did you mean {hint}?" if hint else "; options of a command stand behind its name"
     )

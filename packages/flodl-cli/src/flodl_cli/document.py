@@ -11,12 +11,13 @@ import math
 
 import yaml
 
+from flodl_cli.json_tree import read_json
 from flodl_cli.node import Node
 from flodl_wire.faults import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
 MAX_BYTES = 1 << 20  # a manifest is written by hand; whatever is larger is another file
 MAX_NODES = 100_000  # aliases of aliases grow without bound ("billion laughs")
@@ -177,31 +178,8 @@ def _named(path: tuple[str, ...]) -> str:
 def _read_json(text: str, shown: str) -> Node:
     if not text.strip():
         return Node(None, shown)
-
-    def pairs(items: list[tuple[str, Any]]) -> _Pairs:
-        seen: set[str] = set()
-        for name, _ in items:
-            if name in seen:
-                raise Refused(
-                    "bad-config", f"cannot read {shown}", f"key {name} stands twice in one block", "keep one of the two"
-                )
-            seen.add(name)
-        return _Pairs(items)
-
-    def constant(word: str) -> NoReturn:
-        raise Refused(
-            "bad-config",
-            f"cannot read {shown}",
-            f"it holds {word}, which is no number a tool can use",
-            "write a number",
-        )
-
-    def number(word: str) -> float:
-        return float(word) if math.isfinite(float(word)) else constant(word)
-
     try:
-        document = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=number)
-        return _from_json(document, shown)
+        return read_json(text, shown, lambda line, why, fix: _refused(shown, text, line, why, fix))
     except json.JSONDecodeError as err:
         raise _refused(shown, text, err.lineno, err.msg[:1].lower() + err.msg[1:], "", err.colno) from None
     except RecursionError:
@@ -210,18 +188,6 @@ def _read_json(text: str, shown: str) -> Node:
         ) from None
     except ValueError as err:
         raise Refused("bad-config", f"cannot read {shown}", str(err), "quote what is meant as text") from None
-
-
-class _Pairs(list[tuple[str, object]]):
-    """A JSON object before it becomes a mapping of nodes."""
-
-
-def _from_json(value: Any, shown: str) -> Node:
-    if isinstance(value, _Pairs):
-        return Node({name: _from_json(child, shown) for name, child in value}, shown)
-    if isinstance(value, list):
-        return Node([_from_json(child, shown) for child in value], shown)
-    return Node(value, shown)
 
 
 def _refused(shown: str, text: str, line: int, why: str, fix: str = "", column: int = 0) -> Refused:

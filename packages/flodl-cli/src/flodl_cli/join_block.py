@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flodl_cli.cluster_block import placed, plain
-from flodl_cli.manifest import check_keys
 from flodl_cli.node import Node
+from flodl_cli.values import check_keys
 from flodl_wire.config import Ssh
 from flodl_wire.faults import Refused
 from flodl_wire.join_block import JoinBlock, parse_join

@@ -1,44 +1,53 @@
-"""The commands of a manifest, checked: every key known, every value of its type, nothing left to guess."""
+"""The commands of a manifest, checked: every key known, every value of its type, nothing left to guess.
+
+A command is one of three kinds. `run:` is a command line. `path:` is the manifest in another folder, read when somebody
+asks for it. An entry that says neither is a preset: it runs the `entry:` around it with options of its own.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 
+from flodl_cli.command import Command, find, names
 from flodl_cli.node import Node
 from flodl_cli.project_files import INHERIT, Files, Project, manifest_in, merged_file
 from flodl_cli.suggest import did_you_mean
+from flodl_cli.values import check_keys, kind, quoting, text, truth, variables, wrong
 from flodl_cli.verbs import BUILTINS, VERBS
-from flodl_wire import environ, exits
+from flodl_wire import exits
 from flodl_wire.faults import Refused
 
-MANIFEST_KEYS = ("description", "commands", "cluster", "join", "publish", "run", INHERIT)
-COMMAND_KEYS = ("description", "run", "path", "cluster", "mode", "env", "commands")
+__all__ = ["COMMAND_KEYS", "MANIFEST_KEYS", "Command", "check_manifest", "commands_of", "find", "names", "parse_mode"]
+
+OF_A_RUN = ("options", "append", "docker", "build")  # they say how something is run, so they need something to run
+COMMAND_KEYS = ("description", "run", "path", "entry", *OF_A_RUN, "cluster", "mode", "env", "commands")
+MANIFEST_KEYS = (
+    "description", "commands", "cluster", "join", "publish", "run", "entry", *OF_A_RUN, "mode", "env", INHERIT,
+)  # fmt: skip
 
 _RUN_EXAMPLE = "write a command line, e.g. `run: python train.py`"
 
 
-class Command:
-    """One entry of `commands:`. `cluster`, `mode` and `env` come down from the entries around it; the inner wins."""
+class Source:
+    """What the commands of one project are read from."""
 
-    __slots__ = ("cluster", "commands", "description", "env", "folder", "mode", "name", "node", "run")
+    __slots__ = ("files", "root")
 
-    def __init__(self, name: str, node: Node, folder: str) -> None:
-        self.name = name  # as typed after `fdl`, e.g. "bench quick"
-        self.node = node
-        self.folder = folder  # absolute; the command runs there
-        self.description = ""
-        self.run: str | None = None
-        self.cluster = False
-        self.mode: str | None = None
-        self.env: dict[str, str] = {}
-        self.commands: dict[str, Command] = {}
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.files = Files()
 
 
 def commands_of(project: Project) -> dict[str, Command]:
-    """Every command of the project by its first word. Raises Refused at the first thing wrong in the manifest."""
+    """Every command of the project by its first word. Raises Refused at the first thing wrong in the manifest; what is
+    wrong in the manifest of a `path:` is said by the command itself when it is opened.
+    """
     check_manifest(project.config)
     top = Command("", project.config, project.root)
-    return _children(project.config, top, Files(), "commands", project.root)
+    top.way = (os.path.realpath(project.root),)
+    _settle(top, project.config, "", Source(project.root))
+    return top.commands
 
 
 def check_manifest(config: Node) -> None:
@@ -46,25 +55,91 @@ def check_manifest(config: Node) -> None:
     text(config, "description", "")
 
 
-def find(commands: dict[str, Command], words: list[str]) -> tuple[Command | None, list[str]]:
-    """The command that `words` begin with, as deep as names go, and the words left over for it."""
-    found: Command | None = None
-    rest = words
-    while rest and rest[0] in commands:
-        found, rest = commands[rest[0]], rest[1:]
-        commands = found.commands
-    return found, rest
+def _settle(command: Command, node: Node, where: str, source: Source) -> None:
+    """Fill `command` from the keys of `node`: an entry of `commands:`, or the top of a manifest (where `cluster:` may
+    be a block, which is the project's affair)."""
+
+    def key(name: str) -> str:
+        return f"{where}.{name}".removeprefix(".")
+
+    command.description = text(node, "description", where) or command.description
+    cluster = node.get("cluster")
+    if cluster is not None and not (where == "" and isinstance(cluster.value, dict)):
+        command.cluster = bool(truth(node, "cluster", where))
+    mode = text(node, "mode", where)
+    if mode is not None:
+        assert isinstance(node.value, dict)
+        command.mode = parse_mode(mode, f"{node.value['mode'].place()} {key('mode')}")
+    command.env.update(variables(node.get("env"), key("env")))
+    for name in ("run", "entry"):
+        line = text(node, name, where)
+        if line is None:
+            continue
+        if not line.strip():
+            raise wrong(node.get(name) or node, key(name), "it is blank", _RUN_EXAMPLE)
+        if command.run is not None and name == "entry" and node.get("run") is not None:
+            raise wrong(node.get(name) or node, where, "it has both `run` and `entry`", "keep one of the two")
+        command.run, command.entry = line, name == "entry"
+        command.options, command.append, command.docker, command.build = {}, [], None, None
+    _settle_run(command, node, where)
+    command.commands.update(_children(node, command, key("commands"), source))
 
 
-def names(commands: dict[str, Command]) -> list[str]:
-    """Full names of every command, nested ones included."""
-    found: list[str] = []
-    for command in commands.values():
-        found += [command.name, *names(command.commands)]
-    return found
+def _settle_run(command: Command, node: Node, where: str) -> None:
+    """How the command line is run: its options, what stands behind it, in which container, built how."""
+    for name in OF_A_RUN:
+        child = node.get(name)
+        place = f"{where}.{name}".removeprefix(".")
+        if child is None:
+            continue
+        if command.run is None:
+            raise wrong(child, place, "there is nothing to run beside it", "write it beside `run:` or `entry:`")
+        if name == "options":
+            if not command.entry:
+                why = "a `run:` line says its options itself"
+                raise wrong(child, place, why, "put them into the line, or write `entry:` instead of `run:`")
+            command.options.update(_options(child, place))
+        elif name == "append":
+            command.append = _appended(child, place)
+        else:
+            said = text(node, name, where) or ""
+            if not said.strip() or (name == "docker" and (said.split() != [said] or said.startswith("-"))):
+                fix = "name a service of compose.yaml" if name == "docker" else "write a command line"
+                raise wrong(child, place, "it is blank" if not said.strip() else "it is no name of a service", fix)
+            setattr(command, name, said)
 
 
-def _children(node: Node, parent: Command, files: Files, where: str, root: str) -> dict[str, Command]:
+def _options(node: Node, where: str) -> dict[str, Node]:
+    if not isinstance(node.value, dict):
+        raise wrong(node, where, f"it is {kind(node)}", "write it as a block of NAME: value")
+    for name, child in node.value.items():
+        items = child.value if isinstance(child.value, list) else [child]
+        if not name or any(ch.isspace() or ch == "=" for ch in name):
+            raise wrong(child, f"{where}.{name}", "it is no name of an option", "write it as `epochs: 3`")
+        if any(isinstance(item.value, (dict, list)) for item in items):
+            fix = "one value, or a list of single values, which is joined by commas"
+            raise wrong(child, f"{where}.{name}", f"it is {kind(child)}", fix)
+    return dict(node.value)
+
+
+def _appended(node: Node, where: str) -> list[str]:
+    """The words of `append:`, from a line (split as a shell would, nothing expanded) or a list (each as it is)."""
+    if isinstance(node.value, str):
+        try:
+            return shlex.split(node.value)
+        except ValueError as err:
+            raise wrong(node, where, f"it cannot be split into words: {err}", "close the quote") from None
+    if not isinstance(node.value, list):
+        raise wrong(node, where, f"it is {kind(node)} where words belong", quoting(node) or "write a line or a list")
+    words = []
+    for index, item in enumerate(node.value):
+        if not isinstance(item.value, str):
+            raise wrong(item, f"{where}[{index}]", f"it is {kind(item)} where text belongs", quoting(item))
+        words.append(item.value)
+    return words
+
+
+def _children(node: Node, parent: Command, where: str, source: Source) -> dict[str, Command]:
     block = node.value.get("commands") if isinstance(node.value, dict) else None
     if block is None or block.value is None:
         return {}
@@ -74,7 +149,7 @@ def _children(node: Node, parent: Command, files: Files, where: str, root: str) 
     found = {}
     for name, child in block.value.items():
         _check_name(child, f"{where}.{name}", name, at_top=not parent.name)
-        found[name] = _command(child, name, f"{where}.{name}", parent, files, root)
+        found[name] = _command(child, name, f"{where}.{name}", parent, source)
     return found
 
 
@@ -90,107 +165,64 @@ def _check_name(node: Node, where: str, name: str, *, at_top: bool) -> None:
         raise wrong(node, where, f"`fdl {name}` is fdl's own", "give the command another name")
 
 
-def _command(node: Node, name: str, where: str, parent: Command, files: Files, root: str) -> Command:
+def _command(node: Node, name: str, where: str, parent: Command, source: Source) -> Command:
     command = Command(f"{parent.name} {name}".strip(), node, parent.folder)
-    command.cluster, command.mode, command.env = parent.cluster, parent.mode, dict(parent.env)
+    command.cluster, command.mode, command.env, command.way = parent.cluster, parent.mode, dict(parent.env), parent.way
     if node.value is None:  # `bench:` alone stands for `path: bench`
         node = Node({"path": Node(name, node.file, node.line)}, node.file, node.line)
     if not isinstance(node.value, dict):
-        raise wrong(
-            node,
-            where,
-            "it must be a block of keys",
-            f"write `run: {node.value}` below it" if isinstance(node.value, str) else "",
-        )
+        line = node.value if isinstance(node.value, str) else None
+        raise wrong(node, where, "it must be a block of keys", f"write `run: {line}` below it" if line else "")
     check_keys(node, COMMAND_KEYS, where)
-    command.description = text(node, "description", where) or ""
-    command.run = text(node, "run", where)
-    if command.run is not None and not command.run.strip():
-        raise wrong(node.value["run"], f"{where}.run", "it is blank", _RUN_EXAMPLE)
     place = text(node, "path", where)
-    cluster = node.get("cluster")
-    if cluster is not None:
-        if not isinstance(cluster.value, bool):
-            raise wrong(cluster, f"{where}.cluster", f"it is {kind(cluster)}", "write true or false")
-        command.cluster = cluster.value
-    mode = text(node, "mode", where)
-    if mode is not None:
-        command.mode = parse_mode(mode, f"{node.value['mode'].place()} {where}.mode")
-    command.env.update(_env(node.get("env"), f"{where}.env"))
+    own = [key for key in ("run", "entry", "path") if node.get(key) is not None]
+    if len(own) > 1:
+        fix = "keep one: `path` takes the command from the manifest in that folder"
+        raise wrong(node, where, f"it has both `{own[0]}` and `{own[1]}`", fix if "path" in own else "keep one of them")
+    preset = parent.entry and not own and node.get("commands") is None
+    if preset:
+        command.run, command.entry, command.docker, command.build = parent.run, True, parent.docker, parent.build
+        command.options, command.append = dict(parent.options), list(parent.append)
+    _settle(command, node, where, source)
     if place is not None:
-        _enter(command, place, where, files, root)
-    command.commands.update(_children(node, command, files, f"{where}.commands", root))
-    if command.run is None and not command.commands:
+        below = command.commands
+        command.commands = {}
+        command.enter = lambda: _enter(command, place, where, below, source)
+    elif command.run is None and not command.commands:
         why = "it says neither what to run nor what commands it holds"
-        raise wrong(node, where, why, "add `run: python train.py`, `path:` or `commands:`")
+        fix = "add `run: python train.py`, `path:` or `commands:` (a preset needs an `entry:` around it)"
+        raise wrong(node, where, why, fix)
     return command
 
 
-def _enter(command: Command, place: str, where: str, files: Files, root: str) -> None:
-    """Take over the manifest in the folder of `path:`: its `run:` is this command, its commands are below it."""
+def _enter(command: Command, place: str, where: str, below: dict[str, Command], source: Source) -> None:
+    """Take over the manifest in the folder of `path:`: what it runs is this command, its commands are below it."""
     node = command.node.get("path") or command.node
-    if command.run is not None:
-        raise wrong(
-            node,
-            where,
-            "it has both `run` and `path`",
-            "keep one: `path` takes the command from the manifest in that folder",
-        )
     folder = os.path.normpath(os.path.join(command.folder, os.path.expanduser(place)))
     if not os.path.isdir(folder):
         raise wrong(node, f"{where}.path", f"there is no folder {folder}", "write a path relative to the manifest")
-    if len(command.name.split()) > 8:
-        raise wrong(node, f"{where}.path", "the manifests name each other in a circle", "take one `path:` out")
+    real = os.path.realpath(folder)
+    if real in command.way:
+        steps = [os.path.relpath(step, command.way[0]) for step in (*command.way[command.way.index(real) :], real)]
+        why = f"the manifests name each other in a circle: {' → '.join(steps)}"
+        raise wrong(node, f"{where}.path", why, "take one `path:` out")
     path = manifest_in(folder)
     if path is None:
-        fix = "write one there, with `run:` or `commands:`"
+        fix = "write one there, with `run:`, `entry:` or `commands:`"
         raise wrong(node, f"{where}.path", f"there is no fdl.yml in {folder}", fix)
-    child = merged_file(path, root, files)  # a cluster block of its own does not count: the project's does
+    child = merged_file(path, source.root, source.files)  # a cluster block of its own does not count: the project's
     check_keys(child, MANIFEST_KEYS, "")
-    command.folder = folder
-    command.run = text(child, "run", "")
-    if command.run is not None and not command.run.strip():
-        raise wrong(child, "run", "it is blank", _RUN_EXAMPLE)
-    command.description = command.description or text(child, "description", "") or ""
-    command.commands = _children(child, command, files, "commands", root)
-
-
-def _env(node: Node | None, where: str) -> dict[str, str]:
-    if node is None:
-        return {}
-    if not isinstance(node.value, dict):
-        raise wrong(node, where, f"it is {kind(node)}", "write it as a block of NAME: value")
-    found: dict[str, str] = {}
-    for name, child in node.value.items():
-        if not environ.is_valid_name(name):
-            raise wrong(
-                child,
-                f"{where}.{name}",
-                "it is no name of an environment variable",
-                "letters, digits and _ only, no digit first",
-            )
-        if environ.is_reserved(name):
-            raise wrong(
-                child,
-                f"{where}.{name}",
-                "flodl sets it for each rank itself",
-                "delete the key; --gpus and local_devices choose devices",
-            )
-        if not isinstance(child.value, str):
-            raise wrong(
-                child, f"{where}.{name}", f"its value is {kind(child)}, and an environment holds text", quoting(child)
-            )
-        if "\0" in child.value:
-            raise wrong(
-                child, f"{where}.{name}", "its value holds a NUL byte, which no environment can carry", "take it out"
-            )
-        found[name] = child.value
-    return found
+    description, command.folder, command.way = command.description, folder, (*command.way, real)
+    _settle(command, child, "", source)
+    command.description = description or command.description
+    command.commands.update(below)
+    if command.run is None and not command.commands:
+        raise wrong(child, "", "it says neither what to run nor what commands it holds", "add `run:` or `commands:`")
 
 
 def parse_mode(word: str, where: str, exit_code: int = exits.NOT_DONE) -> str:
     """The mode that `word` names (dashes and underscores are the same). Raises Refused with `exit_code`."""
-    from flodl_wire.config import MODES
+    from flodl_wire.modes import MODES
 
     mode = word.replace("-", "_")
     if mode not in MODES:
@@ -203,55 +235,3 @@ def parse_mode(word: str, where: str, exit_code: int = exits.NOT_DONE) -> str:
             exit_code=exit_code,
         )
     return mode
-
-
-# --- the words in which a wrong value is refused
-
-
-def text(node: Node, key: str, where: str) -> str | None:
-    """The text under `key`, None when it is not there."""
-    child = node.get(key)
-    if child is None or isinstance(child.value, str):
-        return child.value if child is not None else None  # type: ignore[return-value]
-    raise wrong(child, f"{where}.{key}".removeprefix("."), f"it is {kind(child)} where text belongs", quoting(child))
-
-
-def check_keys(node: Node, known: tuple[str, ...], where: str) -> None:
-    """Refuse the first key of the mapping `node` that is not `known`, with the key that was probably meant."""
-    assert isinstance(node.value, dict)
-    for key, child in node.value.items():
-        if key not in known:
-            hint = did_you_mean(key, known)
-            there = "keys here: " + ", ".join(known)
-            raise wrong(
-                child,
-                f"{where}.{key}".removeprefix("."),
-                "there is no such key",
-                f"did you mean {hint}? {there}" if hint else there,
-            )
-
-
-def wrong(node: Node, where: str, why: str, fix: str = "") -> Refused:
-    return Refused("bad-config", f"cannot use {node.place()} {where}".rstrip(), why, fix)
-
-
-def kind(node: Node) -> str:
-    """What a value is, in the words of somebody who writes YAML."""
-    value = node.value
-    if isinstance(value, bool):
-        return f"the truth value {str(value).lower()}"
-    if isinstance(value, (int, float)):
-        return f"the number {value}"
-    if isinstance(value, dict):
-        return "a block of keys"
-    if isinstance(value, list):
-        return "a list"
-    return "nothing" if value is None else f"the text {value!r}"
-
-
-def quoting(node: Node) -> str:
-    """The fix for a scalar that YAML did not read as text."""
-    value = node.value
-    if isinstance(value, bool):
-        return "quote what you wrote: YAML reads yes, no, on and off as truth values"
-    return f'quote it: "{value}"' if isinstance(value, (int, float)) else ""

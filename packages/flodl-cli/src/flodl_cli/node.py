@@ -66,13 +66,19 @@ def _without_nulls(node: Node) -> Node:
 
 
 def leaves(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
-    """Every scalar, list and empty mapping below `node` with its path, in the order written."""
+    """Every scalar, list of scalars and empty block below `node` with its path, in the order written. Of a list that
+    holds more than scalars every entry has a step of its own, `[0]`.
+    """
     if isinstance(node.value, dict) and node.value:
         for key, child in node.value.items():
             yield from leaves(child, (*path, key))
+    elif isinstance(node.value, list) and any(isinstance(item.value, (dict, list)) for item in node.value):
+        for index, item in enumerate(node.value):
+            yield from leaves(item, (*path, f"[{index}]"))
     elif path:
         yield path, node
 
 
 def dotted(path: tuple[str, ...]) -> str:
-    return ".".join(path)
+    """The path as messages spell it: `cluster.workers[0].host`."""
+    return "".join(step if step.startswith("[") else "." + step for step in path).removeprefix(".")

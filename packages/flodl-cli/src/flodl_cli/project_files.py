@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 
 from flodl_cli.node import Node, merge
+from flodl_cli.suggest import did_you_mean
 from flodl_wire.faults import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAMES = ("fdl.yaml", "fdl.yml", "fdl.json")
 OVERLAY_ENDINGS = (".yml", ".yaml", ".json")
+EXAMPLE_ENDINGS = (".example", ".dist")
 INHERIT = "inherit-from"
+OF_A_COMMAND = ("run", "entry", "append", "docker", "build")  # at the top of a manifest: it is itself a command
 
 join = os.path.join  # os.path, not pathlib: its import costs as much as half a start
 
@@ -29,6 +36,11 @@ class Project:
     def shown(self, path: str) -> str:
         return shown(path, self.root)
 
+    def cluster(self) -> Node | None:
+        """The `cluster:` block. (In a manifest that is itself a command `cluster: true` belongs to that command.)"""
+        block = self.config.get("cluster")
+        return None if block is None or isinstance(block.value, bool) else block
+
 
 def manifest_in(folder: str) -> str | None:
     """The manifest of `folder` itself."""
@@ -39,11 +51,18 @@ def manifest_in(folder: str) -> str | None:
     return None
 
 
-def nearest_manifest(start: str) -> str | None:
-    """The first fdl.yaml, fdl.yml or fdl.json in `start` or above it."""
+def nearest_manifest(start: str, offer: Callable[[str], bool] | None = None) -> str | None:
+    """The first fdl.yaml, fdl.yml or fdl.json in `start` or above it.
+
+    A folder with an example only counts when `offer`, given the example's path, has copied it.
+    """
     folder = start
     while True:
         path = manifest_in(folder)
+        if path is None and offer is not None:
+            example = example_in(folder)
+            if example is not None and offer(example):
+                path = manifest_in(folder)
         if path is not None:
             return path
         parent = os.path.dirname(folder)
@@ -52,21 +71,39 @@ def nearest_manifest(start: str) -> str | None:
         folder = parent
 
 
-def load(start: str, env: str | None) -> Project | None:
+def example_in(folder: str) -> str | None:
+    """The first fdl.yml.example, fdl.yml.dist or the like in `folder`."""
+    for ending in EXAMPLE_ENDINGS:
+        for name in NAMES:
+            path = join(folder, name + ending)
+            if os.path.isfile(path):
+                return path
+    return None
+
+
+def way_to_a_manifest(start: str) -> str:
+    """What to do where there is no manifest: an example in `start` or above it is to be copied, never used unasked."""
+    folder = start
+    while True:
+        example = example_in(folder)
+        if example is not None:
+            return f"cp {example} {os.path.splitext(example)[0]}, read it and try again"
+        if os.path.dirname(folder) == folder:
+            return "`fdl init` writes one"
+        folder = os.path.dirname(folder)
+
+
+def load(start: str, env: str | None, offer: Callable[[str], bool] | None = None) -> Project | None:
     """The project that `start` lies in, with the overlay of `env` merged in; None when there is no manifest at all.
 
-    A manifest that is itself a command (`run:` at its top level) of a project further up stands for that project: the
-    cluster and its overlays lie there. Raises Refused.
+    A manifest that is itself a command of a project further up stands for that project: the cluster and its overlays
+    lie there. Raises Refused.
     """
-    manifest = nearest_manifest(start)
+    manifest = nearest_manifest(start, offer)
     if manifest is None:
         if env is not None:
-            raise Refused(
-                "no-project",
-                f"cannot use @{env}",
-                f"there is no fdl.yml in {start} or above it",
-                "`fdl init` writes one",
-            )
+            why = f"there is no fdl.yml in {start} or above it"
+            raise Refused("no-project", f"cannot use @{env}", why, way_to_a_manifest(start))
         return None
     files = Files()
     manifest = _owner(manifest, files)
@@ -151,9 +188,12 @@ def overlay_path(root: str, env: str) -> str:
     there = overlays(root)
     names = ", ".join("@" + name for name in there) if there else "none"
     example = join(root, f"fdl.{env}.yml.example")
+    hint = did_you_mean(env, there)
     fix = (
         f"cp {example} {example[: -len('.example')]} and fill it in"
         if os.path.isfile(example)
+        else f"did you mean @{hint}?"
+        if hint
         else f"write fdl.{env}.yml beside the manifest"
     )
     raise Refused(
@@ -178,7 +218,7 @@ def overlays(root: str) -> list[str]:
 def _owner(manifest: str, files: Files) -> str:
     """The manifest of the project that `manifest` is a command of, else itself."""
     root = os.path.dirname(manifest)
-    if files.read(manifest, root).get("run") is None:
+    if all(files.read(manifest, root).get(key) is None for key in OF_A_COMMAND):
         return manifest
     folder = os.path.dirname(root)
     while folder and folder != os.path.dirname(folder):

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from flodl_planes.rank.trainer import Trainer
     from flodl_planes.role.place import LocalCluster, local_cluster
     from flodl_planes.role.roles import Role, dispatch
+    from flodl_wire.cluster_builder import ClusterBuilder
     from flodl_wire.result import RunResult
 
-__all__ = ["LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster"]
+__all__ = ["ClusterBuilder", "LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster"]
 
 _HOMES = {
+    "ClusterBuilder": "flodl_wire.cluster_builder",
     "LocalCluster": "flodl_planes.role.place",
     "Role": "flodl_planes.role.roles",
     "RunResult": "flodl_wire.result",

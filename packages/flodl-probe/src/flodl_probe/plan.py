@@ -132,7 +132,7 @@ def alone(flags: Flags, join: Any) -> Plan:
         except Refused as fault:
             findings.append(error("config", fault.what, fault.why, fault.fix))
     elif join is not None:
-        findings.append(error("config", "cannot use join", "it must be a block of keys", "docs/commands.md has them"))
+        findings.append(error("config", "cannot use join", "it must be a block of keys", "docs/manifest.md has them"))
     asked = msgspec.structs.replace(
         asked,
         devices=flags.devices or asked.devices,

@@ -27,7 +27,7 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
     env[environ.HOST_NAME] = host.host
     agent = AgentSpec(
         host=host.host,
-        controller_host="127.0.0.1" if host.local or worker.tunnel else charter.controller_host,
+        controller_host="127.0.0.1" if host.inside or worker.tunnel else charter.controller_host,
         controller_port=charter.controller_port,  # through a tunnel: the fan-out puts the port it was given there
         salt_hex=charter.salt_hex,
         local_devices=host.devices,
@@ -36,8 +36,11 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
         path=worker.path,
         manifest_hash=charter.cohort.manifest_hash or None,
         roster_host=True,
+        site=charter.sites.get(host.host),
     )
-    return FanoutHost(agent, host.local, worker.ssh, env, charter.controller_port if worker.tunnel else None)
+    pairs = os.environ.get(environ.CLUSTER_EXTRA_HOSTS, "").split() if worker.docker else []
+    tunnel = charter.controller_port if worker.tunnel else None
+    return FanoutHost(agent, host.local, worker.ssh, env, tunnel, worker.docker or "", pairs)
 
 
 def start(

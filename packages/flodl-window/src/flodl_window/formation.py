@@ -11,7 +11,7 @@ from flodl_window.ledger import Entry, Ledger
 from flodl_window.roster import RosterHost
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 from flodl_wire.join_messages import DeviceOffer, WorldFormed
-from flodl_wire.specs import Command, Envelope, EnvelopeController, EnvelopeWorker, RankPlace, RelaySpec
+from flodl_wire.specs import Command, Envelope, EnvelopeController, EnvelopeWorker, RankPlace, RelaySpec, Site
 
 
 @dataclass
@@ -33,6 +33,7 @@ class Charter:
     gpu_ram_share: float | None = None  # the cluster's default
     fanout: bool = True  # we start the roster's agents ourselves
     hub_socket: str = ""  # the hub's Unix socket, for relays of this very box
+    sites: dict[str, Site] = field(default_factory=dict)  # what was built for a host before
 
 
 def form_world(charter: Charter, ledger: Ledger) -> tuple[list[RankPlace], dict[str, WorldFormed]]:
@@ -93,7 +94,7 @@ def _letter(
             salt_hex=charter.salt_hex,
             run=charter.run,
             mode=charter.mode,
-            hub_socket=charter.hub_socket if named is not None and named.local and charter.fanout else "",
+            hub_socket=charter.hub_socket if named is not None and named.inside and charter.fanout else "",
         )
     args = charter.cohort.args or []
     if named is None or entry.hello.road:  # a walk-in runs its own bin; only the arguments are the run's

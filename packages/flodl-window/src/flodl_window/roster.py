@@ -23,6 +23,11 @@ class RosterHost:
     worker: Worker
 
     @property
+    def inside(self) -> bool:
+        """On this very box and in no container: loopback and Unix sockets lead from there to us."""
+        return self.local and not self.worker.docker
+
+    @property
     def count(self) -> int | None:
         """Ranks it gives; None when it must be asked."""
         return devices.count(self.devices)

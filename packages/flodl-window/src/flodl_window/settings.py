@@ -127,7 +127,9 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
     if fanout and contained and cluster.controller.host in roster.LOOPBACK_NAMES:
         who = f"the container of {listed(contained)} dials {cluster.controller.host}"
         notes.append(f"{who}: its service needs `network_mode: host`, or controller.host an address it reaches")
-    return Settings(cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, config.sites, hosts, notes)
+    return Settings(
+        cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, config.sites, hosts, notes
+    )
 
 
 def _hash(manifest: str | None) -> str:

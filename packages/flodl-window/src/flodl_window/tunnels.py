@@ -64,7 +64,7 @@ def loopback_only(cluster: Cluster, hosts: list[RosterHost]) -> bool:
         return True
     if knobs.asks_for_walk_ins(cluster):
         return False
-    return bool(hosts) and all(host.local or host.worker.tunnel for host in hosts)
+    return bool(hosts) and all(host.inside or host.worker.tunnel for host in hosts)
 
 
 def _refuse(key: str, why: str, fix: str) -> Refused:

@@ -16,12 +16,11 @@ import msgspec
 from flodl_wire import config_refusal, devices, environ, hosts
 from flodl_wire.address import DEFAULT_PORT
 from flodl_wire.faults import Refused
+from flodl_wire.modes import MODES as MODES
 
 TOKEN = re.compile(r"[0-9a-f]{32}\Z")
 
 StartMode = Literal["auto", "manual", "hybrid"]
-
-MODES = ("cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence", "torch")
 
 
 class JoinWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,7 +30,13 @@ TESTING_CLUSTER_JSON = "FLODL_TESTING_CLUSTER_JSON"
 NET_TIMEOUT_SCALE = "FLODL_NET_TIMEOUT_SCALE"
 VERBOSITY = "FLODL_VERBOSITY"
 DATA_PATH = "FLODL_DATA_PATH"  # this host's data root, for scripts without flodl
+FORKSERVER = "FLODL_FORKSERVER"  # 0: every rank imports torch for itself
 RUN_DIR = "FLODL_RUN_DIR"  # where solo runs and launchers put runs/ (default: the current directory)
+
+# What a `build:` line finds set.
+BUILD_SITE = "FLODL_BUILD_SITE"
+BUILD_HOST = "FLODL_BUILD_HOST"
+BUILD_ARCH = "FLODL_BUILD_ARCH"
 
 ROLE_VARIABLES = (FULL_CLUSTER_JSON, AGENT_JSON, RELAY_JSON, CLUSTER_JSON, LOCAL_RANK)
 

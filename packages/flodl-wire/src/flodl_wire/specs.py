@@ -12,6 +12,14 @@ from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 from flodl_wire.plane_messages import TensorSpec
 
 
+class Site(msgspec.Struct, omit_defaults=True):
+    """A folder of packages that was built for a host before the run, to go on its ranks' PYTHONPATH."""
+
+    path: str  # relative to the host's project folder
+    python: str = ""  # "3.11": the Python it was built for; "" when not known
+    required: bool = False  # the project asked for the build: a host that does not see the folder is refused
+
+
 class AgentSpec(msgspec.Struct, omit_defaults=True):
     """What makes a process an agent; the first three fields are the minimum."""
 
@@ -33,6 +41,7 @@ class AgentSpec(msgspec.Struct, omit_defaults=True):
     model_schema: list[TensorSpec] = []  # what model_sig_hex was made of
     road: str = ""  # of a walk-in: direct | ssh
     finished: str = ""  # instance of the window whose run this host has finished: not to be joined again
+    site: Site | None = None  # what was built for this host
 
 
 class FanoutHost(msgspec.Struct):
@@ -43,6 +52,8 @@ class FanoutHost(msgspec.Struct):
     ssh: Ssh | None = None
     env: dict[str, str] = {}  # for the agent process itself (time-out scale, verbosity, host name)
     tunnel: int | None = None  # this box's port, to be reached from there through the ssh session alone
+    docker: str = ""  # service of the host's compose file in which the agent runs, and with it all that it starts
+    extra_hosts: list[str] = []  # "name:ip" for that container
 
 
 class FanoutSpec(msgspec.Struct):
@@ -148,6 +159,7 @@ class LaunchConfig(msgspec.Struct, omit_defaults=True):
     manifest: str | None = None  # absolute path of the project's fdl.yml
     env: dict[str, str] = {}  # `env:` of the command: to every rank, over cluster.env and under the worker's own
     cwd: str = ""  # the command's folder, relative to the project folder on every host (`path:` commands)
+    sites: dict[str, Site] = {}  # by host
 
 
 __all__ = [
@@ -166,4 +178,5 @@ __all__ = [
     "LaunchConfig",
     "RankPlace",
     "RelaySpec",
+    "Site",
 ]
