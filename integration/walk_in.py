@@ -39,7 +39,7 @@ def walk_in_here(made: Project, host: str, *words: object, folder: Path | None =
     process = subprocess.Popen(
         [BIN / "fdl", "join", "--devices", "cpu:1", "--host", host, *map(str, words)],
         cwd=where,
-        env=made.environment(),
+        env=made.environment(HOME=str(made.folder.parent)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

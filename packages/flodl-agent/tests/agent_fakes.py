@@ -208,7 +208,8 @@ class Box:
         return path
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {**os.environ, "PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.root), **more}
+        here = {"HOME": str(self.root), "PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(self.root)}
+        return {**os.environ, **here, **more}
 
     def agent(self, spec: AgentSpec, **more: str) -> Running:
         """`flodl-agent run`, the spec written to its stdin, which stays open."""

@@ -93,8 +93,8 @@ def test_a_token_may_stand_in_a_file(window: FakeWindow, box: Box, train: str) -
     [
         (("--bin", "train.py"), "nobody said where to dial"),
         (("h", "--devices", "cpu:1"), "nobody said what to run"),
-        (("h", "--bin", "other.py"), "there is no such file"),
-        (("h", "--bin", "pyton train.py"), "neither on PATH nor in the project"),
+        (("h", "--devices", "cpu:1", "--bin", "other.py"), "there is no such file"),
+        (("h", "--devices", "cpu:1", "--bin", "pyton train.py"), "neither on PATH nor in the project"),
         (("h", "--bin", "train.py", "--token", "abc"), "a token is 32 lowercase hex digits"),
         (("h", "--bin", "train.py", "--token", "G" * 32), "a token is 32 lowercase hex digits"),
         (("h:99999", "--bin", "train.py"), "99999 is no TCP port"),
@@ -109,9 +109,15 @@ def test_a_token_may_stand_in_a_file(window: FakeWindow, box: Box, train: str) -
         (("--ssh", "u@h", "--identity", "/not/there", "--bin", "train.py", "--devices", "cpu:1"), "no such file"),
         (("h", "--bin", "train.py", "--host", "a/b"), "would be a path"),
         (("h", "--bin", "train.py", "--devices", "cpu:1", "--data-path", "/not/there"), "no such folder"),
+        (("h", "--source", "/x"), "it has no scheme"),
+        (("h", "--source", "file:///x", "--bin", "t.py"), "given or pulled, not both"),
+        (("h", "--bin", "t.py", "--source-cwd", "sub"), "cannot use --source-cwd"),
+        (("h", "--bin", "t.py", "--data-source", "nfs://h:/x"), "no scheme that says how to mount it"),
+        (("h", "--bin", "train.py", "--devices", "cpu:1", "--libtorch", "builds/none"), "no such variant"),
+        (("h", "--bin", "train.py", "--devices", "cpu:1", "--libtorch", "cu12"), "there is no build of that name"),
         (("h", "more"), "one controller is all that stands before --"),
         (("h", "--json"), "add --try"),
-        (("h", "--persist", "--bin", "other.py"), "there is no such file"),
+        (("h", "--persist", "--devices", "cpu:1", "--bin", "other.py"), "there is no such file"),
     ],
 )
 def test_a_flaw_of_this_box_is_2_before_anybody_is_dialled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from flodl_wire import blob, environ
 from flodl_wire.devices import CpuDevices
 from flodl_wire.faults import Refused
 from flodl_wire.join_messages import DeviceOffer, WorldFormed
+from flodl_wire.libtorch import Variant
 from flodl_wire.specs import AgentSpec, Command, Envelope, EnvelopeController, EnvelopeWorker, RelaySpec
 
 GPUS = [DeviceOffer("cuda", 3), DeviceOffer("cuda", 1)]
@@ -144,3 +146,13 @@ def test_a_walk_in_never_runs_a_command_line_from_the_wire() -> None:
     alone = replace(PLACE, spec=AgentSpec("node-b", "ctrl", 1337))
     with pytest.raises(Refused, match="runs a program of its own; none was named"):
         plan_children(localize(world(command=theirs), alone), alone)
+
+
+def test_ranks_of_a_host_with_a_libtorch_variant_find_it_first_and_what_the_user_said_behind(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    with_variant = replace(PLACE, variant=Variant("precompiled/cu128", tmp_path))
+    formed = world(command=Command(["x"], {"PYTHONPATH": "/mine"}))
+    children = plan_children(localize(formed, with_variant), with_variant)
+    assert children[-1].env["PYTHONPATH"] == f"{tmp_path}/site:/mine"
+    assert children[-1].env["LD_LIBRARY_PATH"].split(":")[0] == f"{tmp_path}/lib"
+    assert children[0].env.get("PYTHONPATH") == PLACE.environment.get("PYTHONPATH"), "the relay is ours"

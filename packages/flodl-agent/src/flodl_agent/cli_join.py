@@ -32,12 +32,18 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("controller", nargs="?", metavar="HOST[:PORT]", help="the controller; with --ssh as seen there")
     made.add_argument("--ssh", metavar="[USER@]HOST[:PORT]", help="go through this sshd (default HOST: 127.0.0.1)")
-    made.add_argument("--identity", metavar="FILE", help="the key for --ssh")
+    made.add_argument("--identity", metavar="FILE", help="the key for --ssh, --source and --data-source")
     made.add_argument("--token", metavar="HEX|@FILE", help="the run's token; @FILE keeps it out of `ps`")
     made.add_argument("--bin", metavar="LINE", help="the program, from the project's folder: train.py, python -m x")
+    made.add_argument("--source", metavar="SPEC", help="pull the program: rsync://…:/tree, file:///abs, git+https://…#ref")
+    made.add_argument("--source-cwd", metavar="DIR", help="its folder in there; a published run says that itself")
+    made.add_argument("--source-build", metavar="LINE", help="its build, a shell line (likewise)")
+    made.add_argument("--source-bin", metavar="FILE", help="what to run, relative to its folder (likewise)")
+    made.add_argument("--libtorch", metavar="VARIANT", help="auto, cpu, cu128 …: fetched when missing (the active one)")
     made.add_argument("--host", metavar="NAME", help="this box's name in the run (default: FLODL_HOST_NAME, its own)")
     made.add_argument("--devices", metavar="LIST", help="all (every GPU; the default), 0,1 or cpu:2")
     made.add_argument("--data-path", metavar="DIR", help="the data's folder on this box")
+    made.add_argument("--data-source", metavar="SPEC", help="mount it there, read-only: sshfs://[user@]host[:port]:/abs")
     made.add_argument("--gpu-ram-share", type=float, metavar="X", help="share of memory an integrated GPU may take")
     made.add_argument("--no-sig-probe", action="store_true", help="do not ask the program for its model first")
     made.add_argument("--persist", action="store_true", help="dial again, for ever: 5 s, doubling to 60 s")
@@ -114,20 +120,22 @@ def take_part(recipe: Recipe, scale: float) -> int:
     """Attempt after attempt, until the back-off says stop."""
     from flodl_agent.join_attempt import Told, attempt, on_signal, speak
     from flodl_agent.persist import Lines, Persist, Stop
+    from flodl_agent.preparation import Preparation
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)
     say = speak(recipe.host)
     machine, lines = Persist(persist=recipe.persist, scale=scale), Lines()
     try:
-        while True:
-            came_to = attempt(recipe, machine.finished, say)
-            decision = machine.ended(came_to)
-            if line := lines.after(came_to, decision):
-                say(line)
-            if isinstance(decision, Stop):
-                return decision.code
-            threading.Event().wait(decision.after)
+        with Preparation(recipe, say) as preparation:
+            while True:
+                came_to = attempt(preparation, machine.finished)
+                decision = machine.ended(came_to)
+                if line := lines.after(came_to, decision):
+                    say(line)
+                if isinstance(decision, Stop):
+                    return decision.code
+                threading.Event().wait(decision.after)
     except Told as told:
         signal.signal(told.number, signal.SIG_DFL)  # die of it: systemd takes an exit code for a failure
         os.kill(os.getpid(), told.number)

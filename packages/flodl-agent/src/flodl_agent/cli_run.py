@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 from flodl_agent.spec_line import read_line
 from flodl_wire import blob, environ
@@ -64,6 +65,8 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     from flodl_agent.host import Host
     from flodl_agent.offer import find_offers
     from flodl_agent.report import Story
+    from flodl_agent.torch_fit import check_python
+    from flodl_wire import libtorch
 
     def tell(line: str) -> None:
         if not spec.roster_host:
@@ -72,8 +75,10 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     manifest_hash = check_project(spec)
     site.of(spec)  # said before the hello, not when the world forms
     offers = find_offers(spec.local_devices, spec.host)
-    story = Story(tell)
-    host = Host(spec, describe(spec, offers, manifest_hash), own.program, story, watch_stdin=from_environment is None)
+    variant = libtorch.chosen(spec.libtorch, Path(spec.path).expanduser() if spec.path else None)
+    check_python(variant, own.program)
+    story, hello = Story(tell), describe(spec, offers, manifest_hash, variant)
+    host = Host(spec, hello, own.program, story, watch_stdin=from_environment is None, variant=variant)
     finish = asyncio.run(host.run())
     if finish.text and not as_json:
         print(f"flodl-agent on {spec.host}: {finish.text}", file=sys.stderr)

@@ -33,9 +33,11 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel KILL this process when the thread of `parent` that forked it ends; between fork and exec."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send `number` to this process when the thread of `parent` that forked it ends; between fork and
+    exec.
+    """
+    _prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:  # it ended before the request was in
         os.kill(os.getpid(), signal.SIGKILL)
 

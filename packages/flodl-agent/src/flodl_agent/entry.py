@@ -73,10 +73,12 @@ def knows_us(script: str, folder: str) -> bool:
     return bool(_KNOWS_US.search(text)) and "Trainer" in text
 
 
-def probe(program: list[str], args: list[str], folder: str) -> Signatures:
-    """Ask the program for its signatures. Raises Transient: what it cannot say today it may say after the next edit."""
+def probe(program: list[str], args: list[str], folder: str, environment: dict[str, str]) -> Signatures:
+    """Ask the program for its signatures. `environment`: laid over ours. Raises Transient: what it cannot say today it
+    may say after the next edit.
+    """
     env = {name: value for name, value in os.environ.items() if name not in environ.ROLE_VARIABLES}
-    env |= {environ.MODEL_SIG_PROBE: "1", "PATH": search_path(), "CUDA_VISIBLE_DEVICES": ""}
+    env |= environment | {environ.MODEL_SIG_PROBE: "1", "PATH": search_path(), "CUDA_VISIBLE_DEVICES": ""}
     what = f"cannot learn the model of {' '.join(program)}"
     fix = "mend the script; --no-sig-probe joins without comparing models"
     try:

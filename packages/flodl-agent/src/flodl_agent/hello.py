@@ -11,6 +11,7 @@ from pathlib import Path
 from flodl_wire.address import Address
 from flodl_wire.faults import Refused
 from flodl_wire.join_messages import DeviceOffer, Hello
+from flodl_wire.libtorch import Variant
 from flodl_wire.specs import AgentSpec
 
 _MANIFESTS = ("fdl.yaml", "fdl.yml", "fdl.json")  # in the order fdl looks for them
@@ -44,14 +45,14 @@ def check_project(spec: AgentSpec) -> str:
     return found
 
 
-def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str) -> Hello:
+def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str, variant: Variant | None = None) -> Hello:
     """Our hello. Two agents never send the same `agent`: it tells a re-join from a second box of the same name."""
-    torch = _torch_version()
+    torch = variant.arch.get("torch", "") if variant else _torch_version()
     return Hello(
         host=spec.host,
         agent=os.urandom(8).hex(),
         devices=offers,
-        libtorch=spec.libtorch or torch.partition("+")[2],
+        libtorch=variant.label if variant else torch.partition("+")[2],
         torch_version=torch,
         python=".".join(map(str, sys.version_info[:3])),
         dataset_sig=spec.dataset_sig_hex or "",

@@ -32,6 +32,7 @@ from flodl_wire.address import Address
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.join_messages import Accept, Hello, JoinDown, Log, Step, WorldFormed
+from flodl_wire.libtorch import Variant
 from flodl_wire.specs import AgentSpec
 
 _RETRY = 0.5  # seconds between two tries to dial: 60 of them make the connect budget
@@ -56,12 +57,20 @@ class Host:
     """One host's part in one run. `watch_stdin`: its end ends us."""
 
     def __init__(
-        self, spec: AgentSpec, hello: Hello, own_command: list[str], story: Story, *, watch_stdin: bool
+        self,
+        spec: AgentSpec,
+        hello: Hello,
+        own_command: list[str],
+        story: Story,
+        *,
+        watch_stdin: bool,
+        variant: Variant | None = None,
     ) -> None:
         self._spec = spec
         self._hello = hello
         self._own_command = own_command
         self._watch_stdin = watch_stdin
+        self._variant = variant
         self._timing = timing()
         self._agent = Agent(
             hello,
@@ -198,6 +207,7 @@ class Host:
             planes=sibling.find("flodl-planes") if formed.relay else "",
             own_command=self._own_command,
             site=site.of(self._spec),
+            variant=self._variant,
         )
         mode, interface = formed.envelope.mode, formed.envelope.worker.nccl_socket_ifname
         if mode == "torch" or mode.startswith("nccl"):

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,8 +21,8 @@ from flodl_agent import entry, sibling
 from flodl_agent.forward import Forward
 from flodl_agent.hello import describe
 from flodl_agent.join_recipe import Recipe
-from flodl_agent.offer import find_offers
 from flodl_agent.persist import Attempt
+from flodl_agent.preparation import Preparation, Prepared
 from flodl_agent.rehearsal import stated_arguments
 from flodl_agent.report import Ending
 from flodl_wire import environ, exits
@@ -56,21 +55,7 @@ def road(recipe: Recipe) -> Iterator[tuple[Address, Forward | None]]:
         yield Address("127.0.0.1", port), forward
 
 
-def prepare(recipe: Recipe) -> list[str]:
-    """What this box must have before anybody is dialled; the program to run. Raises Refused."""
-    if not Path(recipe.folder).is_dir():
-        raise Refused("no-folder", "cannot join", f"there is no folder {recipe.folder}", "check where you stand")
-    if recipe.data_path is not None and not Path(recipe.data_path).expanduser().is_dir():
-        raise Refused(
-            "no-data",
-            f"cannot use data_path {recipe.data_path}",
-            "there is no such folder on this box",
-            "mount it, or mend --data-path",
-        )
-    return entry.resolve(recipe.words, recipe.folder)
-
-
-def spec_for(recipe: Recipe, dial: Address, finished: str = "") -> AgentSpec:
+def spec_for(recipe: Recipe, prepared: Prepared, dial: Address, finished: str = "") -> AgentSpec:
     """What the agent is told; without signatures."""
     return AgentSpec(
         host=recipe.host,
@@ -78,41 +63,43 @@ def spec_for(recipe: Recipe, dial: Address, finished: str = "") -> AgentSpec:
         controller_port=dial.port,
         salt_hex=recipe.token,
         local_devices=recipe.devices,
-        data_path=str(Path(recipe.data_path).expanduser()) if recipe.data_path else None,
+        libtorch=str(prepared.variant.folder) if prepared.variant else "",
+        run_id=prepared.run or None,
+        data_path=recipe.data_path,
         gpu_ram_share=recipe.gpu_ram_share,
-        path=recipe.folder,
-        args=recipe.args,
+        path=prepared.folder,
+        args=prepared.args,
         road=recipe.road,
         finished=finished,
     )
 
 
-def sign(spec: AgentSpec, recipe: Recipe, program: list[str], dial: Address, say: Say) -> None:
+def sign(spec: AgentSpec, recipe: Recipe, prepared: Prepared, dial: Address, say: Say) -> None:
     """Write into `spec` what the program's model and data are, when it can be asked. Raises Fault."""
-    if not recipe.sig_probe or not entry.knows_us(recipe.words.script, recipe.folder):
+    if not recipe.sig_probe or not entry.knows_us(prepared.script, prepared.folder):
         return
-    args = recipe.args
+    args = prepared.args
     if args is None:  # the model may depend on the run's own
-        offers = find_offers(recipe.devices, recipe.host)
         salt = parse_salt(recipe.token, "the token") if recipe.token else None
-        args = stated_arguments(dial, salt, describe(spec, offers, ""))
+        args = stated_arguments(dial, salt, describe(spec, prepared.offers, ""))
     if args is None:
         say("the controller states no arguments yet: the model is compared when the world forms")
         return
-    found = entry.probe(program, args, recipe.folder)
+    found = entry.probe(prepared.program, args, prepared.folder, prepared.environment)
     spec.model_sig_hex, spec.model_schema = found.model_sig or None, found.tensors
     spec.dataset_sig_hex = found.dataset_sig or None
 
 
-def attempt(recipe: Recipe, finished: str, say: Say) -> Attempt:
+def attempt(preparation: Preparation, finished: str) -> Attempt:
     """From the preparation to the agent's end."""
     began = time.monotonic()
+    recipe = preparation.recipe
     try:
-        program = prepare(recipe)
+        prepared = preparation.prepare()
         with road(recipe) as (dial, forward):
-            spec = spec_for(recipe, dial, finished)
-            sign(spec, recipe, program, dial, say)
-            ending = represent(spec, program)
+            spec = spec_for(recipe, prepared, dial, finished)
+            sign(spec, recipe, prepared, dial, preparation.say)
+            ending = represent(spec, prepared.program)
             broken = forward.failed() if forward else None
     except Fault as fault:
         lasted = time.monotonic() - began

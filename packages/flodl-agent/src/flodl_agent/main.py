@@ -12,11 +12,13 @@ VERBS = {
     "run": "be this host's agent for one run (spec on stdin)",
     "fanout": "start an agent on every host of a roster (spec on stdin)",
     "join": "walk in: offer this box to a run whose window is open",
+    "libtorch": "fetch a build of torch, list those here, choose the active one",
 }
 
 
 def main() -> int:
-    return guarded("flodl-agent", lambda: dispatch(sys.argv[1:]))
+    words = sys.argv[1:]
+    return guarded("flodl-agent", lambda: dispatch(words), as_json=words[:1] == ["libtorch"] and "--json" in words)
 
 
 def dispatch(argv: list[str]) -> int:

@@ -66,7 +66,8 @@ def choose(wanted: GpuDevices, found: ProbedDevices, host: str) -> list[DeviceOf
             "no-device",
             f"cannot use {host}: no usable device",
             "; ".join(["it has no GPU that flodl-probe can see", *found.notes]),
-            "to train on its processor say so: `local_devices: cpu:2` in fdl.yml, or `--gpus cpu:2`",
+            "to train on its processor say so: `local_devices: cpu:2` in fdl.yml, or `--gpus cpu:2` "
+            "(`fdl join`: `--devices cpu:2`)",
         )
     there = {device.index: device for device in found.devices}
     indices = sorted(there) if wanted.indices is None else wanted.indices
@@ -80,6 +81,11 @@ def choose(wanted: GpuDevices, found: ProbedDevices, host: str) -> list[DeviceOf
             "mend local_devices in fdl.yml, or --gpus",
         )
     return [_offer(there[index]) for index in indices]
+
+
+def offers_of(found: ProbedDevices) -> list[DeviceOffer]:
+    """Every GPU that is visible; empty without one."""
+    return [_offer(device) for device in found.devices]
 
 
 def _offer(device: ProbedDevice) -> DeviceOffer:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import msgspec
 
-from flodl_wire import blob, environ
+from flodl_wire import blob, environ, libtorch
 from flodl_wire.faults import Broken, Refused
 from flodl_wire.join_messages import DeviceOffer, WorldFormed
+from flodl_wire.libtorch import Variant
 from flodl_wire.specs import AgentSpec, Command, Envelope, EnvelopeController, RelaySpec
 
 
@@ -42,6 +43,7 @@ class Place:
     store_port: int = 0  # of our listener on loopback (mode torch)
     own_command: list[str] = field(default_factory=list)  # a walk-in's
     site: str = ""  # folder of what was built for this host
+    variant: Variant | None = None  # the libtorch that ranks use; None: their environment's own
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def rank_environment(envelope: Envelope, command: Command, place: Place, local_r
     if torch or envelope.mode.startswith("nccl"):
         env |= _interfaces(worker.nccl_socket_ifname, place.interface, alone=envelope.num_workers == 1)
     env |= command.env
+    env |= libtorch.environment(place.variant, env)
     if place.site:
         env["PYTHONPATH"] = _first_on_path(place.site, env.get("PYTHONPATH", ""))
     env |= _mask(offers if torch else [offers[local_rank]])

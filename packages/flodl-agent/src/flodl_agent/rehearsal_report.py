@@ -8,10 +8,10 @@ import msgspec
 
 from flodl_agent.forward_argv import shown
 from flodl_agent.hello import check_project, describe
-from flodl_agent.join_attempt import is_permanent, prepare, road, sign, speak, spec_for
+from flodl_agent.join_attempt import is_permanent, road, sign, speak, spec_for
 from flodl_agent.join_recipe import Recipe
-from flodl_agent.offer import find_offers
 from flodl_agent.persist import PERMANENT
+from flodl_agent.preparation import Preparation
 from flodl_agent.rehearsal import Measured
 from flodl_agent.rehearsal import rehearse as visit
 from flodl_wire import exits
@@ -30,6 +30,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     road: str
     admitted: bool
     program: list[str] = []
+    run: str = ""  # identity of a published run
+    libtorch: str = ""  # the variant, "" for the torch of the environment
     devices: list[str] = []
     ranks: list[int] = []  # it would get
     args: list[str] | None = None  # the run states
@@ -61,16 +63,22 @@ def rehearse(recipe: Recipe, *, as_json: bool) -> int:
 
 
 def fill(report: Report, recipe: Recipe) -> None:
-    report.program = prepare(recipe)
-    offers = find_offers(recipe.devices, recipe.host)
-    report.devices = [offer.label or offer.kind for offer in offers]
+    with Preparation(recipe, speak(recipe.host)) as preparation:
+        visit_with(preparation, report)
+
+
+def visit_with(preparation: Preparation, report: Report) -> None:
+    recipe, prepared = preparation.recipe, preparation.prepare()
+    report.program, report.run = prepared.program, prepared.run
+    report.libtorch = prepared.variant.name if prepared.variant else ""
+    report.devices = [offer.label or offer.kind for offer in prepared.offers]
     salt = parse_salt(recipe.token, "the token") if recipe.token else None
     with road(recipe) as (dial, _):
-        spec = spec_for(recipe, dial)
-        sign(spec, recipe, report.program, dial, speak(recipe.host))
+        spec = spec_for(recipe, prepared, dial)
+        sign(spec, recipe, prepared, dial, preparation.say)
         report.model_sig, report.tensors = spec.model_sig_hex or "", len(spec.model_schema)
         report.dataset_sig = spec.dataset_sig_hex or ""
-        hello = describe(spec, offers, check_project(spec))
+        hello = describe(spec, prepared.offers, check_project(spec), prepared.variant)
         verdict, measured = asyncio.run(visit(dial, salt, hello, spec.model_schema, measure=True))
     if isinstance(verdict, Reject):
         report.code, report.why, report.fix = verdict.code, f"{verdict.what}: {verdict.why}", verdict.fix
@@ -94,6 +102,10 @@ def text(report: Report) -> str:
         rows.append(("fix", report.fix))
     if report.program:
         rows.append(("program", " ".join(report.program)))
+    if report.run:
+        rows.append(("run", report.run))
+    if report.libtorch:
+        rows.append(("libtorch", report.libtorch))
     if report.args is not None:
         rows.append(("arguments", f"the run's: {' '.join(report.args) or 'none'}"))
     if report.devices:

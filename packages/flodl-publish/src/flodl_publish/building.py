@@ -59,8 +59,11 @@ class Work:
         return self.tree / self.cwd
 
 
-def build(work: Work, variant: Variant | None, say: Callable[[str], None], others: Sequence[str] = ()) -> Built:
-    """The recipe, then the check of `bin`. `others`: more Python files of the tree, whose flaws only warn.
+def build(
+    work: Work, variant: Variant | None, say: Callable[[str], None], others: Sequence[str] = (), *, show: bool = True
+) -> Built:
+    """The recipe, then the check of `bin`. `others`: more Python files of the tree, whose flaws only warn. `show`: its
+    output goes to stderr as it comes.
 
     Raises Transient (build-failed) with the last lines it printed, Refused (missing-headers, no-tool, no-bin) when
     trying again cannot help.
@@ -76,7 +79,7 @@ def build(work: Work, variant: Variant | None, say: Callable[[str], None], other
         say(f"building{against}: {chosen.words}")
     for command in commands:
         try:
-            ended = child.run(command, cwd=work.project, env=environment, show="  | ")
+            ended = child.run(command, cwd=work.project, env=environment, show="  | " if show else "")
         except FileNotFoundError as err:
             raise Transient("build-failed", f"cannot build with {chosen.words}", str(err)) from None
         if ended.code:

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     add("--cwd", metavar="DIR", default="", help="its folder, when there is no manifest")
     add("--build", metavar="LINE", default="", help="the recipe, when there is no manifest")
     add("--config", metavar="FILE", help="the config as JSON (fdl config show --json); - for stdin")
+    add("--quiet", action="store_true", help="show nothing of it on stderr unless it fails")
     add("--json", action="store_true", help="one document on stdout")
     return made
 
@@ -40,14 +41,15 @@ def main(argv: list[str] | None = None) -> int:
     project = settings.handed(options.config).project
     manifest = _manifest(place, options)
     variant = libtorch.chosen(options.libtorch or "", project)
+    tell = (lambda text: None) if options.quiet else say
     if manifest.run and not manifest.built:
-        say("note: nobody has built this run before: it was published with --no-build")
+        tell("note: nobody has built this run before: it was published with --no-build")
     work = Work(place.tree, manifest.cwd, manifest.build, manifest.bin, place.state)
-    built = building.build(work, variant, say)
+    built = building.build(work, variant, tell, show=not options.quiet)
     if manifest.toolchain and built.toolchain and manifest.toolchain != built.toolchain:
         built.warnings.append(f"the controller has {manifest.toolchain}, this box {built.toolchain}")
     for warning in built.warnings:
-        say(f"warning: {warning}")
+        tell(f"warning: {warning}")
     program = str(work.project / work.bin)
     if options.json:
         python = str(recipe.interpreter(work.project)) if work.bin.endswith(".py") else ""

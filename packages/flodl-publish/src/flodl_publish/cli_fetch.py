@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     add("--bin", metavar="FILE", default="", help="what to run, when the source has no manifest")
     add("--cwd", metavar="DIR", default="", help="its folder, when the source has no manifest")
     add("--build", metavar="LINE", default="", help="its recipe, when the source has no manifest")
+    add("--quiet", action="store_true", help="no notes on stderr; they are in the document")
     add("--json", action="store_true", help="one document on stdout")
     return made
 
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     login = Login(str(Path(options.identity).expanduser()) if options.identity else "", tuple(options.ssh_option))
     root = Path.cwd() / Path(options.to).expanduser()
     done = fetch(source.parse(options.source), root, local, login, say)
-    for note in done.notes:
+    for note in () if options.quiet else done.notes:
         say(f"note: {note}")
     print(json.dumps(done.as_dict()) if options.json else render(done))
     return exits.DONE

@@ -33,6 +33,7 @@ def _host(charter: Charter, host: RosterHost) -> FanoutHost:
         local_devices=host.devices,
         data_path=worker.data_path,
         gpu_ram_share=worker.gpu_ram_share,
+        libtorch=worker.arch or "",
         path=worker.path,
         manifest_hash=charter.cohort.manifest_hash or None,
         roster_host=True,

@@ -28,7 +28,7 @@ class AgentSpec(msgspec.Struct, omit_defaults=True):
     controller_port: int
     salt_hex: str | None = None  # 32 hex: the run's salt or token; None under open admission
     local_devices: Devices | None = None  # None = every GPU of the box
-    libtorch: str = ""
+    libtorch: str = ""  # the variant that its ranks use: name or folder; "" for the active one
     dataset_sig_hex: str | None = None
     model_sig_hex: str | None = None
     run_id: str | None = None  # a published run's identity
