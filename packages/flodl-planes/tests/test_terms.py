@@ -60,7 +60,7 @@ def test_a_mode_may_be_spelled_with_dashes() -> None:
     assert settings(mode="cpu-sync").mode == "cpu_sync"
 
 
-@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence", "cpu_async"])
+@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence"])
 def test_a_mode_of_a_later_version_is_refused_naming_those_there_are(mode: str) -> None:
     with pytest.raises(Refused) as refused:
         settings(mode=mode)

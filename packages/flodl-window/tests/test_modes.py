@@ -32,7 +32,6 @@ def test_dashes_are_taken_for_underscores() -> None:
         ("fast", "cpu:2", "bad-mode", "cpu_sync"),
         ("nccl_cadence", "cpu:2", "mode-needs-gpus", "use cpu_cadence"),
         ("nccl_sync", "0,1", "mode-not-yet", "use cpu_sync"),
-        ("cpu_async", "cpu:2", "mode-not-yet", "use cpu_cadence"),
     ],
 )
 def test_a_mode_that_cannot_run_is_refused_with_one_that_can(mode: str, devices: str, code: str, fix: str) -> None:

@@ -51,10 +51,14 @@ class Paper:
     max_failure: int | float | None = None
     gamma: float = 1.0
     ms: Callable[[int], float] = lambda rank: 10.0
+    late: Callable[[int], float] = lambda rank: 0.0
+    elche: dict[str, Any] = field(default_factory=dict)
     now: float = 0.0
     said: list[HubOrder] = field(default_factory=list)
     plans: dict[int, Plan] = field(default_factory=dict)  # what each rank is about to do
-    undone: set[int] = field(default_factory=set)  # ranks that have not deposited it
+    later: dict[int, list[Plan]] = field(default_factory=dict)  # and afterwards, where it knows already
+    undone: set[int] = field(default_factory=set)  # ranks that can deposit their plan
+    apart: set[int] = field(default_factory=set)  # ranks that are at it, with the average before still to come
     done: dict[int, Plan] = field(default_factory=dict)  # rank → the plan behind its standing deposit
     open: Round | None = None
     open_hosts: list[str] = field(default_factory=list)
@@ -80,6 +84,7 @@ class Paper:
             "evaluates": self.evaluates,
             "max_failure": self.max_failure,
             "gamma": self.gamma,
+            "elche": self.elche,
         }
         return Terms(**{**plain, **changed})
 
@@ -132,11 +137,15 @@ class Paper:
             self.tell(FromRank(rank, EvalDone(plan.evaluate, {"accuracy": 0.5}, 3.0)))
         self.undone.discard(rank)
         self.done[rank] = plan
+        if self.later.get(rank):
+            self.plans[rank] = self.later[rank].pop(0)
+            self.apart.add(rank)
         batches = sum(-(-count // self.batch) for _, count in plan.spans)
         samples = sum(count for _, count in plan.spans)
         busy = batches * self.ms(rank)
         first = self.ms(rank) if batches else 0.0
         message = Deposit(plan.window, batches, samples, busy, 0.0, first, 1.0, 0.5, 2.0 * samples, samples)
+        message.late_ms = self.late(rank)
         return self.tell(FromRank(rank, message))
 
     def decide(self) -> list[HubOrder]:
@@ -152,8 +161,11 @@ class Paper:
         self.done = {}
         if ordered.confirm:
             self.to_apply = {rank for rank in self.living() if self.host_of[rank] in self.open_hosts}
-        self.plans = {rank: plan for word, plan in ordered.plans.items() if (rank := int(word)) not in self.dead}
-        self.undone = set(self.plans)
+        if ordered.apart:
+            self.undone, self.apart = self.apart - self.dead, set()
+        else:
+            self.plans = {rank: plan for word, plan in ordered.plans.items() if (rank := int(word)) not in self.dead}
+            self.undone = set(self.plans)
         return self.tell(RoundDone(ordered.round, ordered.attempt))
 
     def applied(self, rank: int) -> list[HubOrder]:
@@ -215,6 +227,7 @@ class Paper:
     def _bury(self, rank: int) -> None:
         self.dead.add(rank)
         self.undone.discard(rank)
+        self.apart.discard(rank)
         self.to_apply.discard(rank)
 
     def _carry_out(self, order: HubOrder) -> None:
@@ -224,8 +237,11 @@ class Paper:
         elif isinstance(order, WriteCheckpoint):
             self.tell(CheckpointWritten("checkpoint.safetensors"))
         elif isinstance(order, SendRank) and isinstance(order.message, Plan):
-            self.plans[order.rank] = order.message
-            self.undone.add(order.rank)
+            if order.rank in self.undone | self.apart:
+                self.later.setdefault(order.rank, []).append(order.message)
+            else:
+                self.plans[order.rank] = order.message
+                self.undone.add(order.rank)
         elif isinstance(order, SendRank) and isinstance(order.message, Finish) and order.rank not in self.dead:
             self.left.add(order.rank)
             self.tell(FromRank(order.rank, Leaving()))

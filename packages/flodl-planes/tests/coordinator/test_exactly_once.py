@@ -22,7 +22,7 @@ WORLDS = [
     st.integers(1, 120),
     st.integers(1, 17),
     st.integers(1, 3),
-    st.sampled_from(["cpu_sync", "cpu_cadence"]),
+    st.sampled_from(["cpu_sync", "cpu_cadence", "cpu_async"]),
     st.booleans(),
     st.data(),
 )

@@ -93,7 +93,8 @@ def test_a_world_of_one_has_the_numbers_of_a_run_alone(
         assert torch.equal(alone.model.state_dict()[name], tensor), name
 
 
-def test_two_ranks_share_an_awkward_model_in_a_loop_of_their_own(small_world: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async"])
+def test_two_ranks_share_an_awkward_model_in_a_loop_of_their_own(small_world: Any, tmp_path: Path, mode: str) -> None:
     """Own loop, workers, weights loaded (and bound anew) mid-way; every sample of every epoch exactly once."""
 
     def script() -> None:
@@ -107,7 +108,7 @@ def test_two_ranks_share_an_awkward_model_in_a_loop_of_their_own(small_world: An
                     t.model.load_state_dict(t.model.state_dict(), assign=t.rank == 1)
         keep(tmp_path, t)
 
-    outcome = small_world.run(script, 2, "cpu_cadence")
+    outcome = small_world.run(script, 2, mode)
     assert outcome.codes == {0: 0, 1: 0}, outcome.output
     assert outcome.output == {0: "", 1: ""}
 

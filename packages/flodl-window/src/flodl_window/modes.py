@@ -14,7 +14,6 @@ TORCH = "torch"  # any torch script: the hub serves its store and averages nothi
 
 # What users may write and this version cannot do yet; each entry goes when its work lands.
 NOT_YET: dict[str, str] = {
-    "cpu_async": "use cpu_cadence",
     "nccl_sync": "use cpu_sync, or mode torch for a script that calls torch.distributed itself",
     "nccl_cadence": "use cpu_cadence, or mode torch for a script that calls torch.distributed itself",
 }

@@ -79,6 +79,7 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     loss_samples: int = 0
     not_finite: bool = False
     divergence: float | None = None  # ‖mine − average‖ / ‖average‖ at the last round, where the rank measures it
+    late_ms: float = 0.0  # cpu_async: from the deposit before to the arrival of its average
 
 
 class Applied(msgspec.Struct, tag="applied"):
@@ -111,6 +112,7 @@ class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
     spans: list[list[int]]
     evaluate: int | None = None  # first evaluate the averaged model for this epoch
     epoch_ends: bool = False  # no further window in this epoch after yours
+    overshoot: int | None = None  # cpu_async: batches of it that may be done before the window before is averaged
 
 
 class Finish(msgspec.Struct, tag="finish"):
@@ -136,7 +138,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     Commit lets the ranks apply it. A later attempt of the same round replaces an unfinished one (a host was lost).
     `leader` gives the bytes of the take sections. `hands`: the living ranks, who divide the work of an `alone` round
     (chunk c to the c mod n-th). `keep`: leave the average of an `alone` round with the hub too (other rounds always
-    do). No weights: no data moves at all.
+    do). No weights: no data moves at all. `apart`: the ranks compute on meanwhile (cpu_async); the relay does every
+    rank's share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot.
     """
 
     round: int
@@ -146,6 +149,7 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     attempt: int = 0
     confirm: bool = False
     keep: bool = False
+    apart: bool = False
     hands: list[int] = []
     plans: dict[str, Plan] = {}  # rank → what it does next, once the average is in
 

@@ -9,7 +9,7 @@ from flodl_wire.config import MODES
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.plane_messages import RankHello, TensorSpec, Terms
 
-TRAINS = ("cpu_sync", "cpu_cadence")  # the modes in which this hub runs rounds
+TRAINS = ("cpu_sync", "cpu_cadence", "cpu_async")  # the modes in which this hub runs rounds
 
 
 def check_mode(mode: str) -> Fault | None:

@@ -52,6 +52,11 @@ class CallbackRank:
             self.cost_ms = elapsed_ms if first else (1 - SMOOTHING) * self.cost_ms + SMOOTHING * elapsed_ms
         return True
 
+    @property
+    def orphaned(self) -> bool:
+        """An epoch waits for its figures, and whoever was to get them is dead."""
+        return self.wanted and self.epoch is not None and not self._under_way
+
     def withdrawn(self) -> None:
         """The plans of the last `assign` were taken back before anyone saw them."""
         self.epoch, self._under_way = self._before

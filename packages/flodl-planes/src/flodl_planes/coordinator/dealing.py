@@ -8,6 +8,7 @@ from typing import Protocol
 from flodl_planes.coordinator.pool import Pool, Span
 from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.counts import clamp_total, finish_together
+from flodl_planes.elche.overshoot import Overshoot
 
 # Ours: batches per rank of the very first window. Nothing is known yet, so everyone gets as many, and the fast wait
 # for the slow: 10 batches of a second each would be felt, and 2 after the first (which is never counted) already tell
@@ -37,6 +38,16 @@ class Dealer(Protocol):
     @property
     def anchor_rank(self) -> int | None: ...
 
+    @property
+    def ahead(self) -> bool:
+        """Whether a window is dealt while the one before it is being done, so that nobody waits for an average."""
+
+    def allowance(self, rank: int) -> int | None:
+        """How many batches of such a window may be done before the average is in; None: no limit."""
+
+    def speed(self, rank: int) -> float:
+        """Milliseconds per batch; 0 while unknown."""
+
 
 class Lockstep:
     """cpu_sync: one batch each per average, in rank order, so that averaging equals data-parallel SGD on the same
@@ -44,6 +55,7 @@ class Lockstep:
     """
 
     anchor_rank: int | None = None
+    ahead = False
 
     def deal(
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
@@ -56,9 +68,17 @@ class Lockstep:
     def drop(self, rank: int) -> None:
         pass
 
+    def allowance(self, rank: int) -> int | None:
+        return None
+
+    def speed(self, rank: int) -> float:
+        return 0.0
+
 
 class Paced:
     """cpu_cadence: El Che's counts; at an epoch's end whatever lets all ranks finish together."""
+
+    ahead = False
 
     def __init__(self, cadence: Cadence) -> None:
         self.cadence = cadence
@@ -66,6 +86,12 @@ class Paced:
     @property
     def anchor_rank(self) -> int | None:
         return self.cadence.anchor_rank
+
+    def allowance(self, rank: int) -> int | None:
+        return None
+
+    def speed(self, rank: int) -> float:
+        return self.cadence.smoothed(rank) if rank in self.cadence.trust else 0.0
 
     def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
         self.cadence.report(measured, sync_ms, divergence)
@@ -110,3 +136,26 @@ class Paced:
         else:
             wanted = dict.fromkeys(ranks, min(self.cadence.anchor, PROBE_BATCHES))
         return clamp_total(wanted, left)
+
+
+class Free(Paced):
+    """cpu_async: the counts of El Che, dealt a window ahead; nobody waits for an average except to bound its age."""
+
+    ahead = True
+
+    def __init__(self, cadence: Cadence) -> None:
+        super().__init__(cadence)
+        self._overshoot = Overshoot(cadence.settings.max_overshoot)
+
+    def allowance(self, rank: int) -> int | None:
+        return self._overshoot.of(rank)
+
+    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
+        super().report(measured, sync_ms, divergence)
+        for rank, figures in measured.items():
+            if figures.late_ms > 0:
+                self._overshoot.report(rank, figures.late_ms, self.speed(rank))
+
+    def drop(self, rank: int) -> None:
+        super().drop(rank)
+        self._overshoot.drop(rank)

@@ -22,7 +22,7 @@ from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.accounting import Accounts
 from flodl_planes.coordinator.agreement import disagreement
 from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
-from flodl_planes.coordinator.dealing import Dealer, Lockstep, Paced
+from flodl_planes.coordinator.dealing import Dealer, Free, Lockstep, Paced
 from flodl_planes.coordinator.hub_events import (
     CheckpointFailed,
     CheckpointWritten,
@@ -163,7 +163,10 @@ class Coordinator:
 
     def _dealer(self, terms: Terms) -> Dealer:
         settings = read_settings(terms.elche, self.cohort.size)
-        return Lockstep() if self.mode == "cpu_sync" else Paced(Cadence(self.cohort.living, settings))
+        if self.mode == "cpu_sync":
+            return Lockstep()
+        cadence = Cadence(self.cohort.living, settings)
+        return Free(cadence) if self.mode == "cpu_async" else Paced(cadence)
 
     # --- training
 
@@ -201,7 +204,7 @@ class Coordinator:
         if training.final and self.phase == "training":
             self.phase = "closing"
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
-        return [*orders, *training.advance(now)]
+        return [*orders, *training.look_ahead(), *training.advance(now)]
 
     # --- losses
 

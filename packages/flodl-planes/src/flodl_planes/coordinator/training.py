@@ -2,8 +2,13 @@
 
 A *window* is one plan per living rank; when every plan's deposit is in, a *round* averages them and carries the next
 plans along. A span counts as merged when its round is decided, and not before: when a host is lost in the middle, the
-round runs again without it and the host's spans return to the pool. Epochs never share a window. Pure: called by the
-coordinator, answers with orders.
+round runs again without it and the host's spans return to the pool. Epochs never share a window.
+
+In cpu_async a window is dealt while the one before it is still being done (`ahead`), and a *free* round averages
+snapshots while the ranks compute on. Such a window is never taken back: a free round carries no plans. At an epoch's
+end nobody is ahead, so everybody waits for its last round, whose average is the epoch's model.
+
+Pure: called by the coordinator, answers with orders.
 """
 
 from __future__ import annotations
@@ -25,13 +30,14 @@ from flodl_wire.plane_messages import Deposit, Plan, Round, Terms
 @dataclass
 class OpenRound:
     """A round that has been ordered. `took`: rank → its plan and deposit; `final`: nothing is left to deal behind
-    it.
+    it; `free`: the ranks do not wait for it.
     """
 
     number: int
     attempt: int
     took: dict[int, tuple[Plan, Deposit]]
     final: bool
+    free: bool = False
 
 
 @dataclass
@@ -58,7 +64,9 @@ class Training:
         self.ledger = Ledger(terms.dataset)
         self.plans: dict[int, Plan] = {}
         self.deposits: dict[int, Deposit] = {}
+        self.ahead: dict[int, Plan] = {}  # of the window after `plans`; the ranks have them already
         self.issued_at = 0.0
+        self._deposited_at: dict[int, float] = {}
         self.open: OpenRound | None = None
         self.interrupted = False
         self.final = False  # the last average is decided
@@ -92,6 +100,7 @@ class Training:
                 "let the loop over t.batches() run to its end",
             )
         self.deposits[rank] = deposit
+        self._deposited_at[rank] = now
         return self.advance(now)
 
     def decided(self, number: int, attempt: int, now: float) -> list[EpochMerged]:
@@ -126,6 +135,10 @@ class Training:
             self.deposits.pop(holder, None)
             self._put_back(plan)
             returned += samples_in(_spans(plan))
+        for holder in [rank for rank in self.ahead if self.cohort[rank].state not in (READY, SILENT)]:
+            plan = self.ahead.pop(holder)
+            self._put_back(plan)
+            returned += samples_in(_spans(plan))
         return returned
 
     def evaluate_again(self) -> list[HubOrder]:
@@ -138,6 +151,18 @@ class Training:
         self.plans[rank] = plan
         return [SendRank(rank, plan)]
 
+    def look_ahead(self) -> list[HubOrder]:
+        """A round is decided: in cpu_async the window after the present one goes out, if the epoch has one."""
+        pool = self._pools.get(self.merged_epochs)
+        if not self.dealer.ahead or self.ahead or not self.plans or self.final or self.open is not None:
+            return []
+        if pool is None or not pool.batches or self.callback.orphaned:
+            return []  # what comes next waits for its round: it has an epoch's end, or an evaluation, behind it
+        self.ahead = self._window_of(self.merged_epochs, self.cohort.living, self._busy(), None)
+        for rank, plan in self.ahead.items():
+            plan.overshoot = self.dealer.allowance(rank)
+        return [SendRank(rank, plan) for rank, plan in self.ahead.items()]
+
     def advance(self, now: float) -> list[HubOrder]:
         """Start the round that is due, if one is."""
         if self.final or self._unsettled():
@@ -149,7 +174,7 @@ class Training:
         took = {rank: (self.plans[rank], self.deposits[rank]) for rank in sorted(self.plans)}
         self._learn(took)
         self._round += 1
-        return self._order(OpenRound(self._round, 0, took, False), now)
+        return self._order(OpenRound(self._round, 0, took, False, free=bool(self.ahead)), now)
 
     # --- rounds
 
@@ -162,18 +187,22 @@ class Training:
                 kept[rank] = (plan, deposit)
             else:
                 self._put_back(plan)
-        for plan in self.plans.values():
-            self._put_back(plan)
-        self.callback.withdrawn()
+        if not before.free:
+            for plan in self.plans.values():
+                self._put_back(plan)
+            self.callback.withdrawn()
         self.interrupted = False
-        return self._order(OpenRound(before.number, before.attempt + 1, kept, False), now)
+        return self._order(OpenRound(before.number, before.attempt + 1, kept, False, before.free), now)
 
     def _order(self, opened: OpenRound, now: float) -> list[HubOrder]:
-        completes = self._completes(opened)
-        self.plans = self._deal(completes)
-        self.deposits = {}
+        if opened.free:
+            if opened.attempt == 0:
+                self.plans, self.ahead, self.deposits = self.ahead, {}, {}
+        else:
+            completes = self._completes(opened)
+            self.plans, self.deposits = self._deal(completes), {}
+            opened.final = completes is not None and completes == self.terms.epochs - 1
         self.issued_at = now
-        opened.final = completes is not None and completes == self.terms.epochs - 1
         self.open = opened
         moved = {rank: deposit.steps for rank, (_, deposit) in opened.took.items() if deposit.steps > 0}
         leader = max(moved, key=lambda rank: (moved[rank], -rank)) if moved else self.cohort.living[0]
@@ -191,7 +220,8 @@ class Training:
             attempt=opened.attempt,
             confirm=opened.final,
             keep=opened.final,
-            plans={str(rank): plan for rank, plan in self.plans.items()},
+            apart=opened.free,
+            plans={} if opened.free else {str(rank): plan for rank, plan in self.plans.items()},
         )
         return [StartRound(message, hosts)]
 
@@ -206,7 +236,11 @@ class Training:
         """
         measured = {
             rank: Measured(
-                self._batches(plan), deposit.compute_ms, deposit.compute_ms + deposit.data_ms, deposit.first_ms
+                self._batches(plan),
+                deposit.compute_ms,
+                deposit.compute_ms + deposit.data_ms,
+                deposit.first_ms,
+                deposit.late_ms,
             )
             for rank, (plan, deposit) in took.items()
         }
@@ -223,16 +257,19 @@ class Training:
         epoch = self.merged_epochs if completes is None else completes + 1
         living = self.cohort.living
         evaluator = self.callback.assign(completes, living)
-        if epoch == self.terms.epochs:
-            shares: dict[int, list[Span]] = {}
-            holders = [] if evaluator is None else [evaluator]
-        else:
+        busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}
+        holders = ([] if evaluator is None else [evaluator]) if epoch == self.terms.epochs else living
+        return self._window_of(epoch, holders, busy, evaluator)
+
+    def _window_of(
+        self, epoch: int, holders: list[int], busy: dict[int, float], evaluator: int | None
+    ) -> dict[int, Plan]:
+        shares: dict[int, list[Span]] = {}
+        if epoch < self.terms.epochs:
             pool = self._pools.setdefault(epoch, Pool(self.terms.dataset, self.terms.batch_size))
-            busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}
-            shares = self.dealer.deal(pool, living, self.epoch_batches, busy)
+            shares = self.dealer.deal(pool, holders, self.epoch_batches, busy)
             if not any(shares.values()):  # else empty windows would follow each other for ever
                 raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
-            holders = living
         ends = epoch < self.terms.epochs and self._pools[epoch].batches == 0
         window = self._window
         self._window += 1
@@ -246,6 +283,21 @@ class Training:
             )
             for rank in holders
         }
+
+    def _busy(self) -> dict[int, float]:
+        """Milliseconds by which each rank will be free later than the first: nothing else brings ranks that never wait
+        for one another back into step before an epoch's end.
+        """
+        free = {
+            rank: self._deposited_at[rank] * 1e3
+            + (0 if rank in self.deposits else self._batches(plan) * self.dealer.speed(rank))
+            for rank, plan in self.plans.items()
+            if rank in self._deposited_at
+        }
+        if len(free) < len(self.plans):
+            return {}
+        first = min(free.values())  # and half a batch of delay is none: counts are whole, and slack is rounded up
+        return {rank: max(0.0, at - first - self.dealer.speed(rank) / 2) for rank, at in free.items()}
 
     def _put_back(self, plan: Plan) -> None:
         if plan.spans:

@@ -38,6 +38,7 @@ class Measured:
     compute_ms: float
     total_ms: float
     first_ms: float
+    late_ms: float = 0.0  # cpu_async: how long after its deposit the average before this window came in
 
     @property
     def delivered(self) -> float | None:

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overhead_target: float = 0.05
     max_batch_diff: int | None = None  # largest change of a count per window; None: none
     relax_up: bool = False
+    max_overshoot: int | None = None  # cpu_async: pins how far a rank may run ahead of an average; None: 3 to 15
     speed_hint: tuple[int, float] | None = None  # (slowest rank, how many times faster the others are)
     partition_ratios: list[float] | None = None  # one per rank; the smallest names the first anchor
     guard: Literal["trend", "msf", "none"] = "trend"
@@ -60,6 +61,8 @@ def read_settings(terms: Mapping[str, Any], world_size: int) -> Settings:
         raise refuse("1 ≤ anchor, 1 ≤ min_anchor, and max_anchor is the largest")
     if settings.max_batch_diff is not None and settings.max_batch_diff < 0:
         raise refuse("max_batch_diff is 0 or more")
+    if settings.max_overshoot is not None and settings.max_overshoot < 0:
+        raise refuse("max_overshoot is 0 or more")
     ratios = settings.partition_ratios
     if ratios is not None and (len(ratios) != world_size or min(ratios) <= 0):
         raise refuse(f"partition_ratios takes one positive number per rank, {world_size} here")

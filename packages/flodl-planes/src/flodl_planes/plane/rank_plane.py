@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
@@ -117,6 +118,34 @@ class RankPlane:
                     return message
             self._read()
 
+    def look(self) -> RankDown | None:
+        """The next message of any kind, if one has come; does not wait."""
+        if not self._inbox:
+            self._look()
+        return self._inbox.popleft() if self._inbox else None
+
+    def wait(self, round: Round | None) -> None:
+        """Until a message has come, or the average of `round` stands; sooner now and then."""
+        if round is None or not round.alone or not self._moves(round):
+            self._read()
+        else:
+            wait_until(lambda: self.stands(round), self._look)
+
+    def stands(self, round: Round) -> bool:
+        """Whether the average of a round that is made apart from the ranks is there. One of several hosts stands when
+        its `Commit` has come, which only the caller knows.
+        """
+        if not self._moves(round):
+            return True
+        memory = self._attached()
+        return round.alone and crossed(memory, finish_line(memory, round))
+
+    def average(self, round: Round) -> NDArray[np.uint8] | None:
+        """That average, in the live layout, to be read until the next deposit; None when nobody had weight."""
+        if not self._moves(round):
+            return None
+        return self.live.array if round.alone else self._attached().result
+
     def reduce(self, round: Round) -> Reduced:
         """Take part in `round` to its end: on return `live` holds the average (or what it held, when nobody has
         weight).
@@ -124,7 +153,7 @@ class RankPlane:
         Raises Broken "dismissed" when the run fails meanwhile.
         """
         start = time.perf_counter()
-        if round.weights and self._layout.chunks:
+        if self._moves(round):
             round = self._in_memory(round)
         return Reduced(round, (time.perf_counter() - start) * 1000)
 
@@ -136,6 +165,9 @@ class RankPlane:
         self.live.close()
 
     # one round
+
+    def _moves(self, round: Round) -> bool:
+        return bool(round.weights and self._layout.chunks)
 
     def _in_memory(self, round: Round) -> Round:
         memory = self._attached()

@@ -10,8 +10,8 @@ import torch
 
 from flodl_planes.plane.layout import MEAN, Layout
 
-_DTYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16}
-_NOTHING = 1e-10  # a norm below it divides nothing (the reference's bound)
+DTYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16}
+NOTHING = 1e-10  # a norm below it divides nothing (the reference's bound)
 
 
 class Drift:
@@ -20,7 +20,7 @@ class Drift:
 
     def __init__(self, layout: Layout, live: Any) -> None:
         self._parts = [
-            torch.frombuffer(live, dtype=_DTYPES[section.dtype], count=section.elements, offset=section.offset)
+            torch.frombuffer(live, dtype=DTYPES[section.dtype], count=section.elements, offset=section.offset)
             for section in layout.sections
             if section.op == MEAN
         ]
@@ -35,8 +35,14 @@ class Drift:
         """The average is in. None when it is not finite, 0.0 when it is nothing."""
         moved = size = 0.0
         for before, part in zip(self._before, self._parts, strict=True):
-            moved += float(torch.linalg.vector_norm(before.sub_(part), dtype=torch.float32)) ** 2
-            size += float(torch.linalg.vector_norm(part, dtype=torch.float32)) ** 2
+            moved += norm(before.sub_(part)) ** 2
+            size += norm(part) ** 2
         if not (math.isfinite(moved) and math.isfinite(size)):
             return None
-        return math.sqrt(moved) / math.sqrt(size) if math.sqrt(size) > _NOTHING else 0.0
+        return math.sqrt(moved) / math.sqrt(size) if math.sqrt(size) > NOTHING else 0.0
+
+
+def norm(part: torch.Tensor) -> float:
+    """‖part‖; half precision is summed in float32."""
+    wide = part.dtype if part.dtype is torch.float64 else torch.float32
+    return float(torch.linalg.vector_norm(part, dtype=wide))

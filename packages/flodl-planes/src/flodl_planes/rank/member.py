@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.layout import Layout, lay_out
 from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.drift import Drift
-from flodl_planes.rank.schema import Adopted, signature, slots_of
+from flodl_planes.rank.schema import Adopted, Settled, Slot, signature, slots_of
 from flodl_planes.rank.windows import PlanSeen
 from flodl_planes.role.place import LocalCluster
 from flodl_wire.faults import Broken, Fault
@@ -21,6 +21,7 @@ from flodl_wire.plane_messages import (
     Finish,
     Leaving,
     Plan,
+    RankDown,
     RankHello,
     Round,
     Terms,
@@ -54,7 +55,7 @@ class RankWindows:
         layout = lay_out(tensors)
         live = Segment.create("live", layout.total_bytes)
         # Before the hello, which counts as the first deposit: rank 0's memory is read once the last rank has said it.
-        self._adopted = Adopted(slots, layout.offsets, live.buffer, self._device)
+        self._adopt(slots, layout, live)
         if self._terms.mode != "cpu_sync" and self._terms.elche.get("guard") != "none":
             self._drift = Drift(layout, live.buffer)
         hello = RankHello(
@@ -68,17 +69,28 @@ class RankWindows:
         self._plane = RankPlane.connect(self._socket, hello, live)
         return self._next(self._plane)
 
+    def _adopt(self, slots: list[Slot], layout: Layout, live: Segment) -> None:
+        self._adopted: Settled = Adopted(slots, layout.offsets, live.buffer, self._device)
+
     def tick(self, samples: int) -> None:
         pass  # the hub knows from the deposits, and its launcher draws the bar
 
     def report(self, deposit: Deposit) -> Plan | None:
-        plane = self._connected()
         self._adopted.settle()
+        return self._hand_in(deposit)
+
+    def _hand_in(self, deposit: Deposit) -> Plan | None:
+        """The deposit, with what the round before it cost, and what comes next."""
+        plane = self._connected()
         deposit.wait_ms, deposit.sync_ms = self._wait * 1e3, self._sync * 1e3
         deposit.divergence = self._divergence
         self._wait = self._sync = 0.0
         plane.send(deposit)
+        self._sent()
         return self._next(plane)
+
+    def _sent(self) -> None:
+        """The deposit is out."""
 
     def evaluated(self, done: EvalDone) -> None:
         self._connected().send(done)
@@ -113,15 +125,21 @@ class RankWindows:
                 elif isinstance(message, Plan):
                     self._on_plan(message)
                     return message
-                elif isinstance(message, Finish):
-                    self.result = message.result
-                    plane.send(Leaving())
-                    self._said_goodbye = True
+                elif not self._ended(plane, message):
                     return None
-                elif isinstance(message, Dismiss):
-                    raise Broken("dismissed", "training ends here", message.reason)
         finally:
             self._wait += time.perf_counter() - began
+
+    def _ended(self, plane: RankPlane, message: RankDown) -> bool:
+        """False when the run is done; raises Broken when it has failed."""
+        if isinstance(message, Finish):
+            self.result = message.result
+            plane.send(Leaving())
+            self._said_goodbye = True
+            return False
+        if isinstance(message, Dismiss):
+            raise Broken("dismissed", "training ends here", message.reason)
+        return True
 
     def _average(self, plane: RankPlane, opened: Round) -> Plan | None:
         began = time.perf_counter()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -130,6 +130,14 @@ def _check(name: str, tensor: torch.Tensor, kind: str) -> None:
         )
 
 
+class Settled(Protocol):
+    """A module's state and the live buffer, kept equal where it matters: before a deposit and after a round."""
+
+    def settle(self) -> None: ...
+
+    def refresh(self) -> None: ...
+
+
 class Adopted:
     """A module whose state lies in a live buffer (processor) or is copied to and from it (GPU).
 
@@ -145,7 +153,7 @@ class Adopted:
         self._device = device
         if self._staged:
             _pin(live)
-        self._views = [_view(live, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
+        self._views = [view_of(live, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
         for slot, view in zip(slots, self._views, strict=True):
             view.copy_(slot.tensor.detach())
             if not self._staged and slot.tensor.numel():
@@ -192,7 +200,7 @@ class Adopted:
             torch.cuda.synchronize(self._device)
 
 
-def _view(live: Any, like: torch.Tensor, offset: int) -> torch.Tensor:
+def view_of(live: Any, like: torch.Tensor, offset: int) -> torch.Tensor:
     """The piece of the buffer at `offset`, contiguous, with the dtype and shape of `like`.
 
     Each is a storage of its own, or `torch.save(model.state_dict())` would refuse to write one storage of two dtypes.

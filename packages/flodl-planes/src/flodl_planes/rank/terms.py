@@ -14,7 +14,7 @@ from flodl_wire.config import MODES
 from flodl_wire.faults import Refused
 from flodl_wire.plane_messages import Terms
 
-TRAINED = ("cpu_sync", "cpu_cadence")  # modes this version's Trainer averages in
+TRAINED = ("cpu_sync", "cpu_cadence", "cpu_async")  # modes this version's Trainer averages in
 ALONE_MODE = "cpu_cadence"  # what a run alone reports: the default of a world too
 GUARDS = ("trend", "msf", "none")
 
@@ -37,6 +37,7 @@ class Cadence:
     partition_ratios: list[float] | None = None
     guard: str | None = None
     divergence_threshold: float | None = None
+    max_overshoot: int | None = None
 
     def check(self) -> None:
         """Raises Refused naming the first knob that cannot be meant."""
@@ -67,6 +68,13 @@ class Cadence:
                 "max_batch_diff",
                 self.max_batch_diff,
                 "it counts batches",
+                "use a whole number, 0 or more, or leave it out",
+            )
+        if self.max_overshoot is not None and not (_whole(self.max_overshoot) and self.max_overshoot >= 0):
+            raise refuse(
+                "max_overshoot",
+                self.max_overshoot,
+                "it counts batches that a rank may do before an average is in",
                 "use a whole number, 0 or more, or leave it out",
             )
         if self.relax_up is not None and not isinstance(self.relax_up, bool):

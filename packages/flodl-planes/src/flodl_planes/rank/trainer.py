@@ -55,14 +55,15 @@ class Trainer:
     data_signature
                 names the data, so that a host with other data is refused at the door; None: their number and 16 of
                 them (see data_signature.py), "": not compared.
-    mode        cpu_sync or cpu_cadence; governs a run alone, and must agree with the world's where there is one.
+    mode        cpu_sync, cpu_cadence or cpu_async; governs a run alone, and must agree with the world's where there
+    is one.
     max_failure how many dead ranks end the run (1: none tolerated), or a share below 1; None: go on while one rank
     lives.
     gamma       a rank's weight in the average is its steps since the last one, to this power.
     anchor, min_anchor, max_anchor, overhead_target, max_batch_diff, relax_up, partition_ratios, guard,
-    divergence_threshold
-                the cadence (cpu_cadence only): batches of the slowest rank between two averages, its bounds, the
-                share of time averaging may take, and the guards; see the package README.
+    divergence_threshold, max_overshoot
+                the cadence (not in cpu_sync): batches of the slowest rank between two averages, its bounds, the
+                share of time averaging may take, the guards, and how far a rank may run ahead; see the package README.
 
     Raises Refused for arguments that cannot be meant, before anything is started.
     """
@@ -93,6 +94,7 @@ class Trainer:
         partition_ratios: list[float] | None = None,
         guard: str | None = None,
         divergence_threshold: float | None = None,
+        max_overshoot: int | None = None,
     ) -> None:
         fault_hook.install()
         cadence = Cadence(
@@ -105,6 +107,7 @@ class Trainer:
             partition_ratios,
             guard,
             divergence_threshold,
+            max_overshoot,
         )
         self._settings = Settings(batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence)
         misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, evaluate=evaluate)
@@ -300,11 +303,11 @@ class Trainer:
             from flodl_planes.rank.solo import SoloWindows
 
             return SoloWindows(settings.terms(settings.mode or ALONE_MODE, self._samples, evaluates), place)
+        from flodl_planes.rank.async_member import AsyncWindows
         from flodl_planes.rank.member import RankWindows
 
-        return RankWindows(
-            settings.terms(envelope.mode, self._samples, evaluates), place, envelope.relay_socket, self.device
-        )
+        kind = AsyncWindows if envelope.mode == "cpu_async" else RankWindows
+        return kind(settings.terms(envelope.mode, self._samples, evaluates), place, envelope.relay_socket, self.device)
 
     def _window(self, plan: Plan) -> Iterator[Any]:
         """The batches of one plan, timed into a new meter."""

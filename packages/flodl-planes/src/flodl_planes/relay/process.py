@@ -5,7 +5,8 @@ while it is being made, and lays the average that comes down into shared memory.
 ranks sum among themselves.
 
 Threads: the caller's, in `run`, serves the local ranks; `upstream` receives from the hub; the hub's socket has a sender
-of its own when it is sealed; `substitute` does the shares of the dead. `_lock` guards what the round is.
+of its own when it is sealed; `substitute` does the shares of the dead, and of ranks that do not
+stop for a round. `_lock` guards what the round is.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class Relay:
             memory, self._round = self._memory, round
             if memory is None:
                 raise Broken("bad-round", "cannot begin a round", "not every rank of this host is here")
-            self._take_over(self._local.absent())
+            self._take_over(hands(memory.ranks, round) if round.apart else self._local.absent())
         if round.weights and round.alone and round.keep:
             threading.Thread(target=self._keep, args=(memory, round), name="keep", daemon=True).start()
         elif round.weights and not round.alone and isinstance(self._hub, SealedSocket):
@@ -201,7 +202,7 @@ class Relay:
             with contextlib.suppress(LinkEnded):
                 self._hub.post(kept)
 
-    # the dead
+    # shares of the dead, and of ranks that compute on
 
     def _take_over(self, absent: list[int]) -> None:
         """Their shares of the present round are ours. Holding the lock."""
