@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -58,7 +57,7 @@ def test_the_container_learns_the_hosts_by_a_second_compose_file_and_by_option_w
     assert run["files"] == ["compose.yml", "compose.override.yml", ".fdl/compose-hosts.cuda.yml"]
     assert run["overlay"] == [{"services": {"cuda": {"extra_hosts": PAIRS}}}]
     assert run["hosts"] == (PAIRS if known else [])
-    assert sorted(os.listdir(project / ".fdl")) == [".gitignore", "compose-hosts.cuda.yml"]
+    assert sorted(path.name for path in (project / ".fdl").iterdir()) == [".gitignore", "compose-hosts.cuda.yml"]
 
 
 def test_files_chosen_by_hand_stay_and_ours_is_laid_on_top(project: Path, docker: Any) -> None:

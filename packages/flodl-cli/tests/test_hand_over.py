@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,60 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_box import Box
 
 from flodl_cli import project_command
 from flodl_wire import blob, environ
 from flodl_wire.specs import LaunchConfig
-
-RECORD = """\
-import json, os, sys
-out = {"name": os.path.basename(sys.argv[0]), "argv": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}
-with open(os.environ["RECORD"], "w") as file:
-    json.dump(out, file)
-sys.exit(int(os.environ.get("EXIT", "0")))
-"""
-
-
-class Box:
-    """A bin folder with a Python of its own name, so that nothing of the real installation is found beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.bin = folder / "bin"
-        self.record = folder / "record.json"
-        self.bin.mkdir(parents=True)
-        self.project = folder / "project"
-        self.project.mkdir()
-        (self.bin / "python").symlink_to(sys.executable)
-
-    def tool(self, name: str, folder: Path | None = None) -> None:
-        path = (folder or self.bin) / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!{sys.executable} -S\n{RECORD}")
-        path.chmod(0o755)
-
-    def fdl(self, *words: str, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        code = "import sys; sys.argv[0] = 'fdl'; from flodl_cli.main import main; sys.exit(main())"
-        paths = os.pathsep.join(path for path in sys.path if path)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": paths,
-            "RECORD": str(self.record),
-            "PATH": f"{self.folder}/path:/usr/bin:/bin",
-        }
-        environment.pop("VIRTUAL_ENV", None)
-        return subprocess.run(
-            [self.bin / "python", "-c", code, *words],
-            cwd=cwd or self.project,
-            env={**environment, **env},
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            check=False,
-        )
-
-    def recorded(self) -> dict[str, object]:
-        return json.loads(self.record.read_text())  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -144,7 +94,7 @@ def test_inside_a_rank_the_command_runs_and_no_cluster_is_opened_again(box: Box)
     box.tool("flodl-window")
     box.tool("work")
     (box.project / "fdl.yml").write_text(f"commands: {{train: {{run: {box.bin}/work, cluster: true}}}}")
-    assert box.fdl("--gpus", "cpu:2", "train", "x", **{environ.CLUSTER_JSON: "00"}).returncode == 0
+    assert box.fdl("--gpus", "cpu:2", "train", "x", **{environ.CLUSTER_JSON: "00"}).returncode == 0  # type: ignore[arg-type]
     assert (box.recorded()["name"], box.recorded()["argv"]) == ("work", ["x"])
 
 

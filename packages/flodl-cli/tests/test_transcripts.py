@@ -109,7 +109,9 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(project_command, "_become", become)
     monkeypatch.setattr(sibling, "hand_over", hand_over)
-    monkeypatch.setattr(sibling, "find", lambda name: f"{TOOLS}/{name}" if name.startswith("flodl-") else None)
+    monkeypatch.setattr(
+        sibling, "find", lambda name: f"{TOOLS}/{name}" if name.startswith(("flodl-", "docker")) else None
+    )
     monkeypatch.setattr("flodl_cli.gpus.visible", lambda: [int(n) for n in os.environ.get("TEST_GPUS", "").split()])
     monkeypatch.setenv("FLODL_HOST_NAME", "node-a")
     monkeypatch.setenv("USER", "op")

@@ -28,7 +28,7 @@ _LAST_LINES = 12
 _GRACE = 2.0  # seconds between TERM and KILL for a build that is given up
 
 # Behind the recipe: which Python it was for. Whoever builds no Python has no `python`, and nothing is compared.
-_MINOR = "python -c \"import sys; print('%d.%d' % sys.version_info[:2])\" 2>/dev/null || true"
+_MINOR = "python -c \"import sys; print('%d.%d' % sys.version_info[:2])\" 2>/dev/null"
 
 
 def build_all(plan: Prebuild, *, quiet: bool = False) -> dict[str, Site]:
@@ -118,7 +118,7 @@ class _Site:
             added["LIBTORCH_PATH"] = str(variant.folder)
             added["FDL_GPU_FEATURE"] = variant.feature
         minor = shlex.quote(os.path.normpath(os.path.join(base, build.folder, "python")))
-        script = f"(\n{plan.line}\n) || exit $?\n{_MINOR} >{minor}"
+        script = f"(\n{plan.line}\n) || exit $?\n{_MINOR} >{minor} || true"
         argv = ["sh", "-c", script]
         if plan.docker:
             inner = argv if plan.place == os.curdir else ["sh", "-c", 'cd -- "$0" && exec "$@"', plan.place, *argv]

@@ -46,7 +46,8 @@ def main(line: CommandLine) -> int:
     env = project_files.chosen_env(line.env)
     project = project_files.load(project_files.start_folder(), env)
     if project is None:
-        raise Refused("no-project", "cannot show a config", "no fdl.yml lies here or above", "`fdl init` writes one")
+        way = project_files.way_to_a_manifest(project_files.start_folder())
+        raise Refused("no-project", "cannot show a config", "no fdl.yml lies here or above", way)
     print(as_json(project) if "--json" in line.rest else as_text(project))
     try:
         manifest.commands_of(project)

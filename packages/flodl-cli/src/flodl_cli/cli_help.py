@@ -114,9 +114,14 @@ def _one(words: list[str], env: str | None) -> int:
 
 
 def _builtin_help(word: str) -> str:
-    from flodl_cli import cli_config, cli_init, cli_version
+    from flodl_cli import cli_completion, cli_config, cli_init, cli_version
 
-    texts = {"init": cli_init.HELP, "config": cli_config.HELP, "version": cli_version.HELP}
+    texts = {
+        "init": cli_init.HELP,
+        "config": cli_config.HELP,
+        "completion": cli_completion.HELP,
+        "version": cli_version.HELP,
+    }
     return texts.get(word) or f"usage: fdl help [COMMAND ...]\n\n{BUILTINS[word][:1].upper()}{BUILTINS[word][1:]}.\n"
 
 

@@ -16,9 +16,9 @@ VERBOSITY = {
     "-vv": "debug",
     "-vvv": "trace",
 }
-_VALUED = ("--env", "--gpus", "--mode")
+VALUED = ("--env", "--gpus", "--mode")
 _SWITCHES = ("--no-append", "--no-prebuild")
-OPTIONS = (*_VALUED, *_SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
+OPTIONS = (*VALUED, *_SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
 
 
 class CommandLine:
@@ -62,7 +62,7 @@ def parse(argv: list[str]) -> CommandLine:
             break
         elif word.startswith("-"):
             name, equals, value = word.partition("=")
-            if name not in _VALUED:
+            if name not in VALUED:
                 raise _usage(f"cannot use the option {word!r}", _no_such_option(name), "`fdl help` lists them")
             if not equals:
                 if index == len(argv):

@@ -53,6 +53,8 @@ def _builtin(line: command_line.CommandLine) -> int:
         from flodl_cli.cli_init import main as verb_main
     elif line.command == "config":
         from flodl_cli.cli_config import main as verb_main
+    elif line.command == "completion":
+        from flodl_cli.cli_completion import main as verb_main
     else:
         from flodl_cli.cli_version import main as verb_main
     return verb_main(line)

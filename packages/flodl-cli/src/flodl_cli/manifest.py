@@ -130,7 +130,12 @@ def _appended(node: Node, where: str) -> list[str]:
         except ValueError as err:
             raise wrong(node, where, f"it cannot be split into words: {err}", "close the quote") from None
     if not isinstance(node.value, list):
-        raise wrong(node, where, f"it is {kind(node)} where words belong", quoting(node) or "write a line or a list")
+        raise wrong(
+            node,
+            where,
+            f"it is {kind(node)} where words belong",
+            quoting(node) if not isinstance(node.value, dict) else "write a line or a list",
+        )
     words = []
     for index, item in enumerate(node.value):
         if not isinstance(item.value, str):
@@ -172,7 +177,7 @@ def _command(node: Node, name: str, where: str, parent: Command, source: Source)
         node = Node({"path": Node(name, node.file, node.line)}, node.file, node.line)
     if not isinstance(node.value, dict):
         line = node.value if isinstance(node.value, str) else None
-        raise wrong(node, where, "it must be a block of keys", f"write `run: {line}` below it" if line else "")
+        raise wrong(node, where, "it must be a block of keys", f"write `run: {line or 'python train.py'}` below it")
     check_keys(node, COMMAND_KEYS, where)
     place = text(node, "path", where)
     own = [key for key in ("run", "entry", "path") if node.get(key) is not None]

@@ -40,6 +40,7 @@ def run_project_command(line: CommandLine) -> int:
         from flodl_cli.building import build_all
         from flodl_wire import blob, environ
 
+        _put_our_python_first()
         run.config.sites = build_all(run.prebuild, quiet=line.verbosity == "quiet")
         run.env[environ.CONFIG_JSON] = blob.encode(run.config)
     return _become(run)

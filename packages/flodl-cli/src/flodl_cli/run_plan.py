@@ -12,6 +12,7 @@ from flodl_cli.command import Command
 from flodl_cli.command_line import CommandLine
 from flodl_cli.command_words import words_behind
 from flodl_cli.project_files import Project
+from flodl_cli.suggest import did_you_mean
 from flodl_wire import environ, exits
 from flodl_wire.faults import Fault, Refused, usage
 
@@ -51,7 +52,7 @@ def plan_run(project: Project, command: Command, tokens: list[str], line: Comman
         run.env[environ.FDL_ENV] = project.env
     if line.verbosity is not None:
         run.env[environ.VERBOSITY] = line.verbosity
-    _note_misplaced_env(run, project, tokens, command)
+    _note_odd_words(run, project, tokens, command)
     mode = command.mode if line.mode is None else manifest.parse_mode(line.mode, "--mode", exits.USAGE)
     if environ.CLUSTER_JSON in os.environ:
         return run
@@ -215,9 +216,16 @@ def _mask_single(run: Run, spec: str, command: Command) -> None:
         run.env.update(gpus.mask(devices.indices))
 
 
-def _note_misplaced_env(run: Run, project: Project, tokens: list[str], command: Command) -> None:
+def _note_odd_words(run: Run, project: Project, tokens: list[str], command: Command) -> None:
+    """Words that the command gets and that were perhaps meant for us. They go to it all the same."""
     for token in tokens:
         if token.startswith("@") and token[1:] in project_files.overlays(project.root):
             run.notes.append(
                 f"{token} stands behind the command and goes to it; for the overlay: fdl {token} {command.name}"
+            )
+    if command.commands and tokens:
+        hint = did_you_mean(tokens[0], command.commands)
+        if hint:
+            run.notes.append(
+                f"{tokens[0]!r} goes to {command.name!r} as a word; did you mean `fdl {command.name} {hint}`?"
             )

@@ -56,7 +56,7 @@ def quoting(node: Node) -> str:
         return "quote what you wrote: YAML reads yes, no, on and off as truth values"
     if value is None:
         return 'write "" for an empty text, or delete the key'
-    return f'quote it: "{value}"' if isinstance(value, (int, float)) else ""
+    return f'quote it: "{value}"' if isinstance(value, (int, float)) else "write a word or a quoted text"
 
 
 def truth(node: Node, key: str, where: str) -> bool | None:

@@ -28,5 +28,9 @@ BUILTINS = {
     "help": "show this, or what one command is",
     "init": "write a project that trains at once",
     "config": "`fdl config show`: the merged config and the file each value came from",
+    "completion": "`fdl completion bash`: what makes Tab know commands, environments and options",
     "version": "show the versions of all flodl packages installed here",
 }
+
+# What the Tab key offers behind a word of ours.
+WORDS_BEHIND = {"nccl": ("build", "list", "check"), "config": ("show",), "completion": ("bash",)}

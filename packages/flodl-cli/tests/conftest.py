@@ -1,0 +1,8 @@
+"""The suite's kit stands beside the tests: cli_box.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
