@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from integration.cluster import Cluster
+import socket
+import sys
+
+from integration.cluster import PORT, Cluster
 from integration.conftest import Make
 from integration.inner_network import INNER, hide
+from integration.processes import of_role
 from integration.project import rank_command
 from integration.proxy import Proxy
 from integration.running import Running
 from integration.until import until
-from integration.walk_in import PROGRAM, walk_in, walk_in_here
+from integration.walk_in import PROGRAM, guarded_key, walk_in, walk_in_here
 from tools.lab.host import sh
 
 TRAIN = {"run": rank_command("plain_rank.py", "--epochs", "4"), "mode": "cpu_cadence"}
@@ -90,5 +94,49 @@ def test_a_held_host_and_a_slow_batch_outlast_what_cuts_idle_links(project: Make
         assert proxy.cut >= 3, "it does cut"
     finally:
         proxy.close()
-    assert [member.host for member in state.members] == ["one", "two"] and "is out again" not in run.text and not state.degraded
+    assert (
+        [member.host for member in state.members] == ["one", "two"]
+        and "is out again" not in run.text
+        and not state.degraded
+    )
     assert [walker.wait() for walker in walkers] == [0, 0]
+
+
+IDLE = """
+import os, select, socket, sys
+far = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while ready := select.select([0, far], [], [], 0.8)[0]:
+    for end in ready:
+        data = os.read(0, 65536) if end == 0 else far.recv(65536)
+        if not data:
+            sys.exit()
+        far.sendall(data) if end == 0 else os.write(1, data)
+"""
+
+
+def test_a_road_through_ssh_outlasts_an_idle_proxy_a_shared_master_and_its_own_end(cluster: Cluster) -> None:
+    """The box's ssh config shares one connection, by a socket whose path is too long, and goes through a proxy that
+    hangs up on who says nothing.
+    """
+    desk, home = cluster.lab.address("desk"), cluster.lab.home("attic")
+    (home / "idle.py").write_text(IDLE)
+    long = home / ("l" * 95)
+    long.mkdir()
+    config = f"ControlMaster auto\nControlPath {long}/%C\nProxyCommand {sys.executable} {home}/idle.py %h %p\n"
+    (home / ".ssh/config").write_text(config)
+    run = opened(cluster, desk, start="manual", target_ranks=None)
+    walk_in(cluster, "tower", desk, *USUAL)
+    key = guarded_key(cluster, "attic", PORT)
+    env = {"TMPDIR": str(long), "XDG_RUNTIME_DIR": str(long)}
+    walk_in(cluster, "attic", "--ssh", f"root@{desk}", "--identity", key, *USUAL, "--persist", env=env)
+    run.phase("staging")
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        Proxy(deaf.getsockname()[1], idle_s=0.8).outwait(3)
+    assert "is out again" not in run.text, run.text
+    for ssh in of_role(cluster.on("attic"), "ssh"):
+        ssh.kill()
+    run.line("attic is out again")
+    until(lambda: run.text.count("attic is in") == 2, 20, lambda: run.text)
+    assert cluster.fdl("@cluster", "start").returncode == 0
+    state = run.done()
+    assert sorted(member.host for member in state.members) == ["attic", "tower"]

@@ -159,17 +159,6 @@ def test_a_road_that_never_opens_has_its_end(door: int) -> None:
     assert fault.code == "ssh-slow" and "not ready within 5 s" in str(fault)
 
 
-def test_a_long_home_and_a_shared_master_do_not_matter(
-    sshd: Sshd, door: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / ("h" * 95)
-    (home / ".ssh").mkdir(parents=True)
-    (home / "config").write_text(f"Host *\n  ControlMaster auto\n  ControlPath {home}/.ssh/master-%C\n")
-    road = sshd.road()
-    with Forward(Ssh(road.target, road.port, road.user, road.identity_file, road.options), Address("127.0.0.1", door)):
-        assert not [*(home / ".ssh").iterdir()]
-
-
 def test_the_ssh_of_a_killed_join_dies_with_it(sshd: Sshd, door: int) -> None:
     """And nothing that it started stays."""
     mark = f"forward-mark-{door}-"
