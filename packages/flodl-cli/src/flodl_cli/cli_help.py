@@ -114,6 +114,10 @@ def _one(words: list[str], env: str | None) -> int:
 
 
 def _builtin_help(word: str) -> str:
+    if word == "join-config":
+        from flodl_cli.join_config import cli
+
+        return cli.parser().format_help()
     from flodl_cli import cli_completion, cli_config, cli_init, cli_version
 
     texts = {

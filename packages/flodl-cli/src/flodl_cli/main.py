@@ -55,6 +55,8 @@ def _builtin(line: command_line.CommandLine) -> int:
         from flodl_cli.cli_config import main as verb_main
     elif line.command == "completion":
         from flodl_cli.cli_completion import main as verb_main
+    elif line.command == "join-config":
+        from flodl_cli.join_config.cli import main as verb_main
     else:
         from flodl_cli.cli_version import main as verb_main
     return verb_main(line)
@@ -74,7 +76,7 @@ def _wants_json(words: list[str]) -> bool:
         line = command_line.parse(words)
     except Fault:
         return False
-    return line.command in ("config", "version") and "--json" in line.rest
+    return line.command in ("config", "join-config", "version") and "--json" in line.rest
 
 
 def _names_an_address(words: list[str]) -> bool:

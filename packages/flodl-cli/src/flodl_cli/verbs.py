@@ -28,6 +28,7 @@ BUILTINS = {
     "help": "show this, or what one command is",
     "init": "write a project that trains at once",
     "config": "`fdl config show`: the merged config and the file each value came from",
+    "join-config": "set up a farm on its controller: a guarded door, keys, and what workers need to walk in",
     "completion": "`fdl completion bash`: what makes Tab know commands, environments and options",
     "version": "show the versions of all flodl packages installed here",
 }
