@@ -5,25 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
+from flodl_wire.sibling import find as find
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
-
-
-def find(name: str) -> str | None:
-    """The path of the executable `name`: beside this Python first (one environment belongs together), then on PATH.
-
-    The folder is that of `sys.executable` as it stands: a virtual environment's `python` is a symlink, and its tools
-    lie beside the link, not beside its target.
-    """
-    beside = os.path.join(os.path.dirname(sys.executable), name)
-    if os.access(beside, os.X_OK):
-        return beside
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder or os.curdir, name)
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return path
-    return None
 
 
 def require(name: str, package: str, what: str) -> str:

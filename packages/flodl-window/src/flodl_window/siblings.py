@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from flodl_wire.faults import Refused
+from flodl_wire import sibling
 
 
 @dataclass(frozen=True)
@@ -21,19 +17,5 @@ class Tools:
     @classmethod
     def find(cls, *, fanout: bool) -> Tools:
         """The installed ones. Raises Refused naming the package to install."""
-        return cls([sibling("flodl-planes"), "hub"], [sibling("flodl-agent"), "fanout"] if fanout else [])
-
-
-def sibling(executable: str) -> str:
-    """The path of another tool of ours, named like its package: beside the running interpreter (a venv's link is not
-    followed), else on PATH. Raises Refused.
-    """
-    beside = Path(sys.executable).parent / executable
-    if os.access(beside, os.X_OK):
-        return str(beside)
-    found = shutil.which(executable)
-    if found is None:
-        raise Refused(
-            "missing-tool", f"cannot start {executable}", "it is not installed here", f"pip install {executable}"
-        )
-    return found
+        hub = [sibling.require("flodl-planes"), "hub"]
+        return cls(hub, [sibling.require("flodl-agent"), "fanout"] if fanout else [])
