@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,49 @@ class RecordingDocker:
 @pytest.fixture
 def docker(tmp_path: Path) -> RecordingDocker:
     return RecordingDocker(tmp_path / "docker-stand-in")
+
+
+STANDIN = """
+from torch import version
+__version__ = "{version}"
+def set_num_threads(count): pass
+class eye:
+    def __init__(self, size): self.size = size
+    def __matmul__(self, other): return self
+    def sum(self): return {total}
+"""
+
+
+def make_standin_wheel(folder: Path, *, total: str = "self.size", cuda: str | None = None, version: str = "") -> Path:
+    """A torch wheel that is none, a few hundred bytes named as a stand-in, in `folder`. `total`: what the smoke test's
+    sum comes to. `version`: that of the torch that is installed here, else 0.0.1.
+    """
+    version = version or f"{_version_of_torch()}+standin"
+    info = f"torch-{version}.dist-info"
+    files = {
+        "torch/__init__.py": STANDIN.format(version=version, total=total),
+        "torch/version.py": f"cuda = {cuda!r}\nhip = None\n",
+        "torch/lib/libtorch.so": "",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: standin\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder / f"torch-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(made, "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    return made
+
+
+def _version_of_torch() -> str:
+    try:
+        return importlib.metadata.version("torch").partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return "0.0.1"
+
+
+@pytest.fixture
+def standin_wheel() -> Callable[..., Path]:
+    """Makes one: for whatever only needs a wheel of that name."""
+    return make_standin_wheel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,26 @@ def test_what_was_deleted_goes_and_builds_stay(made: World) -> None:
     assert made.fetch()["removed"] == 1
     built = {"pkg/b.so", "target/x", ".venv/bin/y"}
     assert set(content(copy(made))) == set(content(made.source)) | built
+
+
+@pytest.mark.parametrize("between", ["a fetch that failed", "a reboot"])
+def test_builds_stay_and_what_was_deleted_goes_whatever_came_between(
+    made: World, between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.fetch()
+    write(copy(made), {"pkg/b.so": "built", "mine.o": "built"})
+    (made.source / "pkg/b.py").unlink()
+    if between == "a fetch that failed":
+        kept = made.manifest.read_bytes()
+        made.manifest.unlink()
+        assert made.fetch()["error"]["code"] == "no-manifest"
+        made.manifest.write_bytes(kept)
+    else:
+        index = made.worker / ".publish/tree.json"
+        index.write_text(re.sub('"boot":"[^"]*"', '"boot":"another"', index.read_text()))
+    made.publish("--bin", "train.py")
+    made.fetch()
+    assert set(content(copy(made))) == {*content(made.source), "pkg/b.so", "mine.o"}
 
 
 def test_no_manifest_is_transient_and_what_was_there_is_no_run_any_more(made: World) -> None:

@@ -12,6 +12,7 @@ from flodl_publish import copying
 from flodl_publish.index import Index
 from flodl_publish.mirror import Mirrored, mirror
 from flodl_publish.selection import select
+from flodl_publish.tree import FileStat
 from flodl_wire.faults import Transient
 
 OLD_NS = 1_600_000_000_123_456_789
@@ -148,13 +149,16 @@ def test_a_file_that_grows_while_it_is_copied_is_no_copy(tmp_path: Path, monkeyp
         copying.copy(str(source), str(tmp_path / "b"), 0o644)
 
 
-def test_an_index_of_another_boot_or_none_at_all_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_index_of_another_boot_only_the_names_are_believed_and_a_broken_one_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index, file = Index(), tmp_path / "i.json"
     index.hashes["a"] = [1, 2, 3, 4, "h"]
     index.save(file)
     assert Index.load(file).hashes == index.hashes
     monkeypatch.setattr("flodl_publish.index._boot", lambda: "another")
-    assert Index.load(file).hashes == {}
+    assert Index.load(file).hashes.keys() == {"a"}
+    assert Index.load(file).get("a", FileStat(1, 2, 3, 4, 0o644)) is None
     for bad in (b"", b"{", b"[]", b'{"v": 1}'):
         file.write_bytes(bad)
         assert Index.load(file).hashes == {}

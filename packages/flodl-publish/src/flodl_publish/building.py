@@ -75,7 +75,7 @@ def build(
     environment.pop("VIRTUAL_ENV", None)  # of whoever called us; uv would warn of it, or take it
     commands = recipe.steps(chosen, work.project, variant)
     if commands:
-        against = f" against {variant.name}" if variant else ""
+        against = f" against {variant.label}" if variant else ""
         say(f"building{against}: {chosen.words}")
     for command in commands:
         try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flodl_publish import lock, mirror, proof, pulling, run_manifest, selection, sidecar
-from flodl_publish.index import Index, write_whole
+from flodl_publish.index import TICK_NS, Index, write_whole
 from flodl_publish.place import Place
 from flodl_publish.pulling import Login
 from flodl_publish.run_manifest import RunManifest
@@ -113,6 +113,8 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
 def _begin(source: Source, place: Place, unfinished: Path) -> bool:
     """True when a fetch before this one did not end, or was of another source: then the copy is swept."""
     swept = unfinished.exists()
+    if not swept:
+        unfinished.touch()  # its time is when the copy began to be unknown
     origin = place.state / "fetched-from"
     kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
     before = origin.read_text() if origin.exists() else ""
@@ -122,7 +124,6 @@ def _begin(source: Source, place: Place, unfinished: Path) -> bool:
         if place.tree.exists():
             shutil.rmtree(place.tree)
         write_whole(origin, kind.encode())
-    unfinished.touch()
     place.tree.mkdir(parents=True, exist_ok=True)
     place.manifest.unlink(missing_ok=True)
     return swept
@@ -168,7 +169,9 @@ def _prove(place: Place, index: Index, swept: bool) -> tuple[RunManifest, int, i
     try:
         listed = proof.listing(place.tree, manifest.digest)
         wanted = _tree_of(listed)
-        removed = mirror.clean(place.tree, wanted, _spared()) if swept else mirror.forget(place.tree, wanted, index)
+        removed = mirror.forget(place.tree, wanted, index)
+        if swept:
+            removed += mirror.clean(place.tree, wanted, _spared(), _since(place, index))
         size = proof.prove(place.tree, listed, index)
     except BaseException:
         place.manifest.unlink(missing_ok=True)
@@ -205,7 +208,9 @@ def _from_folder(
     known = Index()
     for path, sha256 in listed.files.items():
         known.put(path, wanted.files[path], sha256)
-    removed = mirror.clean(place.tree, wanted, _spared()) if swept or not index.hashes else 0
+    removed = 0
+    if swept or not index.hashes:
+        removed = mirror.clean(place.tree, wanted, _spared(), _since(place, index))
     removed += mirror.mirror(folder, wanted, place.tree, known, index, strict=False).removed
     write_whole(place.tree / SIDECAR, data)
     size = proof.prove(place.tree, listed, index)
@@ -213,6 +218,16 @@ def _from_folder(
         raise Transient("tree-moves", f"cannot fetch file://{folder}", "a publish began while it was copied")
     write_whole(place.manifest, manifest.render())
     return manifest, removed, len(listed.files), size
+
+
+def _since(place: Place, index: Index) -> int:
+    """What the copy held before the fetch that did not end is known by the index, or is a build's and stays. 0 where
+    there is no index: then nothing is known.
+    """
+    try:
+        return (place.state / "unfinished").stat().st_ctime_ns - TICK_NS if index.hashes else 0
+    except OSError:
+        return 0
 
 
 def _tree_of(listed: sidecar.Listing) -> Tree:

@@ -1,7 +1,8 @@
 """The hashes of files we have read, kept by size, times and inode as git's index does: an unchanged file is only asked
 for its stat.
 
-An index of another boot is not believed: what was in the page cache when the power went may not be on the disk.
+Of an index of another boot only the names are believed: what was in the page cache when the power went may not be on
+the disk.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ class Index:
         index = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             document = json.loads(file.read_bytes())
-            if document["v"] == VERSION and document["boot"] == _boot():
+            if document["v"] == VERSION:
                 index.hashes, index.others = document["hashes"], document["others"]
+                if document["boot"] != _boot():
+                    index.hashes = {path: [-1, 0, 0, 0, ""] for path in index.hashes}
         return index
 
     def save(self, file: Path) -> None:

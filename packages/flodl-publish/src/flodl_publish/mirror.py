@@ -84,12 +84,16 @@ def forget(target: Path, tree: Tree, ours: Index) -> int:
     return sum(_remove(target, path) for path in sorted(gone, reverse=True) if path not in wanted)
 
 
-def clean(target: Path, tree: Tree, spared: Iterator[str] | None = None) -> int:
-    """Remove whatever lies in `target` and is not of the tree; folders named in `spared` are left alone."""
+def clean(target: Path, tree: Tree, spared: Iterator[str] | None = None, since_ns: int = 0) -> int:
+    """Remove whatever lies in `target` and is not of the tree; folders named in `spared` are left alone, and so is
+    what has not been touched since `since_ns`.
+    """
     wanted, kept = _folders(tree), set(spared or ())
     removed = 0
     for path in sorted(contents(target, kept), reverse=True):
-        if not (path in tree.files or path in tree.links or path in wanted or path in OWN):
+        if path in tree.files or path in tree.links or path in wanted or path in OWN:
+            continue
+        if not since_ns or os.lstat(f"{target}/{path}").st_ctime_ns >= since_ns:
             removed += _remove(target, path)
     return removed
 
