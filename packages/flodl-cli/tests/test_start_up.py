@@ -72,6 +72,16 @@ def test_status_with_an_overlay_reads_yaml_and_never_msgspec(tmp_path: Path) -> 
     assert seen <= {"yaml", "json", "re", "typing"}
 
 
+@pytest.mark.parametrize("words", [["help"], ["config", "show"], ["completion", "bash"]])
+def test_what_explains_the_project_starts_without_what_only_runs_need(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "fdl.yml").write_text("commands: {train: {entry: x, mode: cpu_sync, options: {a: 1}, docker: dev}}")
+    code = f"import sys; from flodl_cli.main import main; main({words!r}); print(sorted(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    loaded = said.splitlines()[-1]
+    for name in ("msgspec", "argparse", "importlib.metadata", "asyncio", "http.client", "subprocess", "email"):
+        assert f"'{name}'" not in loaded
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_the_caller_closed_ends_no_command(tmp_path: Path, closed: str) -> None:
     program = "import sys; from flodl_cli.main import main; sys.exit(main(['version']))"

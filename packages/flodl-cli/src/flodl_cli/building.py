@@ -30,6 +30,8 @@ _GRACE = 2.0  # seconds between TERM and KILL for a build that is given up
 # Behind the recipe: which Python it was for. Whoever builds no Python has no `python`, and nothing is compared.
 _MINOR = "python -c \"import sys; print('%d.%d' % sys.version_info[:2])\" 2>/dev/null"
 
+_SETUPTOOLS = "DIST_EXTRA_CONFIG"  # setuptools alone builds inside the source, where parallel builds would meet
+
 
 def build_all(plan: Prebuild, *, quiet: bool = False) -> dict[str, Site]:
     """Build what has changed; what each host is to use. Raises Refused for the first that fails, when all others have
@@ -77,7 +79,8 @@ class _Site:
             raise Refused("no-build", what, why, "make room or the folder writable, or --no-prebuild") from None
         if news and not self.quiet:
             news = f"{news} in {time.monotonic() - began:.1f} s" if news == "built" else news
-            print(f"fdl: prebuild for {build.shown}: {news}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"fdl: prebuild for {build.shown}: {news}\n")  # one write: others speak at the same time
+            sys.stderr.flush()
         return Site(build.site, python, required=self.plan.stated)
 
     def _fresh_or_built(self, build: HostBuild, folder: Path) -> tuple[str, str]:
@@ -114,6 +117,8 @@ class _Site:
             environ.BUILD_HOST: build.host,
             environ.BUILD_ARCH: build.arch,
         }
+        if _SETUPTOOLS not in os.environ and not plan.docker:
+            added[_SETUPTOOLS] = str(_apart(folder))
         if variant is not None:
             added["LIBTORCH_PATH"] = str(variant.folder)
             added["FDL_GPU_FEATURE"] = variant.feature
@@ -171,3 +176,13 @@ class _Site:
             for process in running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.0, end - time.monotonic()))
+
+
+def _apart(folder: Path) -> Path:
+    """Settings with which setuptools builds in `folder` instead of the source."""
+    base = folder / "work"
+    shutil.rmtree(base, ignore_errors=True)
+    base.mkdir()
+    settings = folder / "setuptools.cfg"
+    settings.write_text(f"[build]\nbuild_base = {base}\n\n[egg_info]\negg_base = {base}\n")
+    return settings

@@ -219,7 +219,7 @@ def _mask_single(run: Run, spec: str, command: Command) -> None:
 def _note_odd_words(run: Run, project: Project, tokens: list[str], command: Command) -> None:
     """Words that the command gets and that were perhaps meant for us. They go to it all the same."""
     for token in tokens:
-        if token.startswith("@") and token[1:] in project_files.overlays(project.root):
+        if token.startswith("@") and token[1:] != project.env and token[1:] in project_files.overlays(project.root):
             run.notes.append(
                 f"{token} stands behind the command and goes to it; for the overlay: fdl {token} {command.name}"
             )
