@@ -95,6 +95,25 @@ def test_the_first_address_that_answers_wins(monkeypatch: pytest.MonkeyPatch, bl
         asyncio.run(connect())
 
 
+@pytest.mark.parametrize("number", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_a_number_needs_no_name_service_and_its_connection_is_kept_alive(
+    monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    """What clouds drop for being idle is shown to be in use; and a number waits for no thread."""
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        raise AssertionError("somebody was asked")
+
+    async def connect() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+        with await road.connect(number, listener.getsockname()[1], 5) as sock:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 240
+
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        asyncio.run(connect())
+
+
 def test_a_wrong_token_is_refused_by_name_and_at_once(box: Box, window: FakeWindow) -> None:
     spec = window.spec()
     spec.salt_hex = "f" * 32

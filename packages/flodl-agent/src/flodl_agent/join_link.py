@@ -25,6 +25,7 @@ from flodl_wire.messages import decode_message, encode_message
 _HIGH_WATER = (
     256 * 1024
 )  # bytes on their way before output is left in its pipes: 2 s of a 1 Mbit/s line, so beats stay in time
+_LEAST_HANDSHAKE = 3.0  # seconds: much of it is processor time, which no time-out scale makes shorter
 _GOODBYE = 2.0  # seconds for the last words to arrive and the controller to close
 
 
@@ -136,7 +137,7 @@ async def over(sock: socket.socket, salt: bytes | None) -> JoinLink:
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(lambda: JoinLink(salt), sock=sock)
     try:
-        await asyncio.wait_for(asyncio.shield(link.opened), deadline(PREFACE))
+        await asyncio.wait_for(asyncio.shield(link.opened), max(deadline(PREFACE), _LEAST_HANDSHAKE))
     except asyncio.TimeoutError:
         link.abort()
         raise CannotDial(DialFailed("other", "something answers there, and not in the words of flodl")) from None

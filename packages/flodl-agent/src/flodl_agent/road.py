@@ -11,6 +11,8 @@ import asyncio
 import errno
 import ipaddress
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 import psutil
 
@@ -34,10 +36,11 @@ async def connect(host: str, port: int, seconds: float) -> socket.socket:
     winner: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
     failures: list[DialFailed] = []
 
-    async def attempt(family: int, address: tuple[str, int], delay: float) -> None:
+    async def attempt(family: int, address: tuple[Any, ...], delay: float) -> None:
         await asyncio.sleep(delay)
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
+        keep_alive(sock)
         try:
             await asyncio.get_running_loop().sock_connect(sock, address)
         except OSError as err:
@@ -63,10 +66,22 @@ async def connect(host: str, port: int, seconds: float) -> socket.socket:
         await asyncio.gather(*tries, return_exceptions=True)
 
 
-async def _addresses(host: str, port: int, seconds: float) -> list[tuple[int, tuple[str, int]]]:
+def keep_alive(sock: socket.socket) -> None:
+    """Let the kernel show now and then that the connection is in use: clouds drop one that is idle for four minutes,
+    and a store channel may be.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 6)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+async def _addresses(host: str, port: int, seconds: float) -> list[tuple[int, tuple[Any, ...]]]:
+    """Family and address (IPv6 ones have four fields) of each, in the order to try them."""
     loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), seconds)
+        found = _numeric(host, port) or await asyncio.wait_for(
+            loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), seconds
+        )
     except socket.gaierror as err:
         raise CannotDial(DialFailed("name", err.strerror or str(err))) from None
     except asyncio.TimeoutError:
@@ -74,7 +89,15 @@ async def _addresses(host: str, port: int, seconds: float) -> list[tuple[int, tu
     usable = [(int(family), address) for family, _, _, _, address in found if not _lacks_interface(address)]
     if not usable:
         raise CannotDial(DialFailed("name", "only link-local addresses; fe80::…%eth0 says on which interface"))
-    return usable  # type: ignore[return-value]  # IPv6 addresses have two more fields, which only the kernel reads
+    return usable
+
+
+def _numeric(host: str, port: int) -> Sequence[tuple[int, int, int, str, tuple[Any, ...]]]:
+    """What a number stands for, with no name service and no thread that could be kept waiting; [] for a name."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return []
 
 
 def _lacks_interface(address: tuple[object, ...]) -> bool:

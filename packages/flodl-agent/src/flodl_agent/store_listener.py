@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from flodl_agent.road import keep_alive
 from flodl_wire import deadlines, noise, preface
 from flodl_wire.channel import Initiator
 from flodl_wire.faults import Fault, Transient
@@ -101,6 +102,7 @@ class StoreListener:
 
     async def _shake_hands(self) -> tuple[Initiator, asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self._controller)
+        keep_alive(writer.get_extra_info("socket"))
         channel = Initiator(preface.STORE, self._salt)
         try:
             writer.write(channel.data_to_send())
