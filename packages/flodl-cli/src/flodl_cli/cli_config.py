@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from flodl_cli import cluster_block, manifest, project_files
+from flodl_cli import manifest, project_files
 from flodl_cli.command_line import CommandLine
 from flodl_cli.node import Node, dotted, leaves
 from flodl_cli.project_files import Project
@@ -51,8 +51,10 @@ def main(line: CommandLine) -> int:
     print(as_json(project) if "--json" in line.rest else as_text(project))
     try:
         manifest.commands_of(project)
-        cluster = project.config.get("cluster")
+        cluster = project.cluster()
         if cluster is not None:
+            from flodl_cli import cluster_block  # msgspec: only where there is a block to judge
+
             cluster_block.parse(cluster)
     except Fault as fault:  # shown all the same: this command is how one finds out what is wrong
         print(f"fdl: {fault.render()}", file=sys.stderr)
