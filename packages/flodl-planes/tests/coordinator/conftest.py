@@ -50,6 +50,7 @@ class Paper:
     evaluates: bool = False
     max_failure: int | float | None = None
     gamma: float = 1.0
+    averaging: dict[str, Any] = field(default_factory=dict)  # wire and outer of the terms
     ms: Callable[[int], float] = lambda rank: 10.0
     late: Callable[[int], float] = lambda rank: 0.0
     elche: dict[str, Any] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class Paper:
             "max_failure": self.max_failure,
             "gamma": self.gamma,
             "elche": self.elche,
+            **self.averaging,
         }
         return Terms(**{**plain, **changed})
 

@@ -29,6 +29,12 @@ def refusal(world: Any, **of_rank_1: Any) -> Any:
         ("dataset", 99, "ranks 0, 2 say 100; rank 1 says 99"),
         ("max_failure", 1, "ranks 0, 2 say nothing; rank 1 says 1"),
         ("elche", {"anchor": 3}, "ranks 0, 2 say nothing; rank 1 says {'anchor': 3}"),
+        ("wire", "int8", "ranks 0, 2 say float32; rank 1 says int8"),
+        (
+            "outer",
+            {"kind": "nesterov", "lr": 0.7, "momentum": 0.9},
+            "ranks 0, 2 say nothing; rank 1 says {'kind': 'nesterov', 'lr': 0.7, 'momentum': 0.9}",
+        ),
     ],
 )
 def test_terms_that_differ_are_refused_naming_the_term_and_who_says_what(
@@ -38,6 +44,15 @@ def test_terms_that_differ_are_refused_naming_the_term_and_who_says_what(
     failed = refusal(world, terms=world.terms(**{term: value}))
     assert (failed.code, failed.what) == ("terms-differ", f"cannot train together: the ranks differ in {term}")
     assert failed.why == sentence
+
+
+@pytest.mark.parametrize(("term", "value"), [("wire", "fp4"), ("outer", {"kind": "adam", "lr": 1.0, "momentum": 0.0})])
+def test_a_wire_or_an_outer_optimizer_that_nobody_knows_is_refused(paper: Any, term: str, value: Any) -> None:
+    world = paper({"here": [0]})
+    world.form()
+    world.tell(FromRank(0, world.hello(0, terms=world.terms(**{term: value}))))
+    failed = world.failure()
+    assert world.rounds == [] and (value if term == "wire" else "adam") in failed.why
 
 
 def test_a_script_that_insists_on_another_mode_is_refused(paper: Any) -> None:

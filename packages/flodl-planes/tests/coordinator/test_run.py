@@ -57,6 +57,15 @@ def test_weights_follow_the_steps_and_their_exponent(paper: Any) -> None:
         assert world.rounds[2].weights == {"0": expected[0], "1": expected[1]}
 
 
+def test_a_wire_and_an_outer_optimizer_are_for_rounds_in_which_somebody_worked(paper: Any) -> None:
+    outer = {"kind": "nesterov", "lr": 0.7, "momentum": 0.9}
+    averaging = {"wire": "int8", "outer": outer}
+    world = paper({"here": [0, 1]}, samples=80, mode="cpu_sync", averaging=averaging).load().finish()
+    assert [round.wire for round in world.rounds] == ["float32"] + ["int8"] * (len(world.rounds) - 1)
+    assert [round.outer for round in world.rounds] == [False] + [True] * (len(world.rounds) - 1)
+    assert not any(round.alone for round in world.rounds), "the outer optimizer is the hub's"
+
+
 def test_the_last_round_asks_for_confirmation_and_is_kept(paper: Any) -> None:
     world = paper({"here": [0, 1]}).load().finish()
     *others, last = [(round.confirm, round.keep, round.alone) for round in world.rounds]

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -31,12 +32,12 @@ WAIT = 30.0
 class Rank:
     """One rank as threads: `values` are its model's bytes."""
 
-    def __init__(self, number: int, tensors: list[TensorSpec], path: str) -> None:
+    def __init__(self, number: int, tensors: list[TensorSpec], path: str, terms: Terms = TERMS) -> None:
         layout = lay_out(tensors)
         self.number = number
         self.layout = layout
         self.live = Segment.create("live", layout.total_bytes)
-        self._hello = RankHello(number, TERMS, tensors, layout.sections, "sig")
+        self._hello = RankHello(number, terms, tensors, layout.sections, "sig")
         self._path = path
         self.plane: RankPlane
 
@@ -66,7 +67,15 @@ class Rank:
 class World:
     """`hosts[name]` = its ranks; hosts in `beside` sit on the hub's own box. `outcomes[name]`: how a relay ended."""
 
-    def __init__(self, folder: Path, tensors: list[TensorSpec], hosts: dict[str, list[int]], beside: set[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tensors: list[TensorSpec],
+        hosts: dict[str, list[int]],
+        beside: set[str],
+        terms: Terms = TERMS,
+    ) -> None:
+        self.terms = terms
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.folder, self.hosts, self.beside, self.tensors = folder, hosts, beside, tensors
         self.hub_socket = str(folder / "hub.sock")
@@ -121,7 +130,7 @@ class World:
             if relays:
                 self.start_relay(host)
             for number in numbers:
-                rank = self.ranks[number] = Rank(number, self.tensors, self.relay_socket(host))
+                rank = self.ranks[number] = Rank(number, self.tensors, self.relay_socket(host), self.terms)
                 if rank.live.nbytes % 4 == 0:
                     rank.floats[:] = number + 1
                 rank.connect()
@@ -180,7 +189,8 @@ class World:
 
 @pytest.fixture
 def make_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """``make_world({"a": [0, 1], "b": [2]}, {"a"}, elements=1000)`` or with ``tensors=``; closed after the test."""
+    """``make_world({"a": [0, 1], "b": [2]}, {"a"}, elements=1000)`` or with ``tensors=``, and fields of Terms; closed
+    after the test."""
     worlds = []
 
     def make(
@@ -188,10 +198,12 @@ def make_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         beside: set[str] | None = None,
         elements: int = 1000,
         tensors: list[TensorSpec] | None = None,
+        **terms: Any,
     ) -> World:
         folder = tmp_path_factory.mktemp("w")
         specs = [TensorSpec("w", [elements], "F32", "param")] if tensors is None else tensors
-        world = World(folder, specs, hosts, set(hosts) if beside is None else beside)
+        said = msgspec.structs.replace(TERMS, **terms)
+        world = World(folder, specs, hosts, set(hosts) if beside is None else beside, said)
         worlds.append(world)
         return world
 

@@ -7,13 +7,15 @@ import threading
 import numpy as np
 import pytest
 
-from flodl_planes.hub.chunk_ring import SLOTS, ChunkRing
+from flodl_planes.hub.chunk_ring import ROOM, ChunkRing
+from flodl_planes.plane.encoding import encoded_bytes
 from flodl_planes.plane.landing import Landing
 from flodl_planes.plane.layout import lay_out
 from flodl_wire.faults import Broken
 from flodl_wire.frames import ChunkHead
 from flodl_wire.plane_messages import CHUNK_BYTES, TensorSpec
 
+SLOTS = ROOM // CHUNK_BYTES
 LAYOUT = lay_out([TensorSpec("w", [CHUNK_BYTES // 4 * (SLOTS + 2)], "F32", "param")])
 
 
@@ -77,14 +79,30 @@ def test_a_chunk_that_is_not_the_next_breaks_the_link(offset: int, length: int) 
             place(ChunkHead(0, 0, offset), length)
 
 
+def test_many_small_encoded_chunks_find_a_slot_each() -> None:
+    """One receive can complete several, and the thread that would release them is the one that places them."""
+    ring = ChunkRing()
+    ring.expect(0, 0, LAYOUT.chunks, "int8")
+    size = encoded_bytes("int8", CHUNK_BYTES // 4)
+    for number in range(len(LAYOUT.chunks)):
+        ring.place(ChunkHead(0, 0, number * CHUNK_BYTES), size)[:1] = bytes([number])
+    for number in range(len(LAYOUT.chunks)):
+        ring.filled(ChunkHead(0, 0, number * CHUNK_BYTES))
+        assert (ring.take()[0], ring.take().nbytes) == (number, size)
+        ring.release(0, 0)
+
+
 def test_an_average_lands_where_it_belongs_and_is_complete_with_its_last_chunk() -> None:
     landing, into = Landing(), np.zeros(LAYOUT.total_bytes, np.uint8)
     assert len(landing.place(ChunkHead(0, 0, 0), 100)) == 100  # nobody waits: nowhere
     landing.expect(7, 1, LAYOUT, into)
     landing.place(ChunkHead(7, 0, 0), CHUNK_BYTES)[:] = bytes(CHUNK_BYTES)
+    landing.filled(ChunkHead(7, 0, 0))
     for number, chunk in enumerate(LAYOUT.chunks):
         assert not landing.complete(7, 1)
-        landing.place(ChunkHead(7, 1, chunk.sum_offset), chunk.live_bytes)[:1] = bytes([number + 1])
+        head = ChunkHead(7, 1, chunk.sum_offset)
+        landing.place(head, chunk.live_bytes)[:1] = bytes([number + 1])
+        landing.filled(head)
     assert landing.complete(7, 1)
     np.testing.assert_array_equal(into[::CHUNK_BYTES], range(1, len(LAYOUT.chunks) + 1))
     with pytest.raises(Broken):
@@ -98,9 +116,12 @@ def test_chunks_that_come_in_one_burst_with_their_round_are_kept_until_it_is_beg
     landing.expect(0, 0, LAYOUT, into)  # the decoder had placed three before the Round was handled
     for number, place in enumerate(places):  # the third is filled only now
         place[:1] = bytes([number + 1])
+        landing.filled(ChunkHead(0, 0, chunks[number].sum_offset))
     for number, chunk in enumerate(chunks[3:], 3):
         assert not landing.complete(0, 0)
-        landing.place(ChunkHead(0, 0, chunk.sum_offset), chunk.live_bytes)[:1] = bytes([number + 1])
+        head = ChunkHead(0, 0, chunk.sum_offset)
+        landing.place(head, chunk.live_bytes)[:1] = bytes([number + 1])
+        landing.filled(head)
     assert landing.complete(0, 0)
     np.testing.assert_array_equal(into[::CHUNK_BYTES], range(1, len(chunks) + 1))
 

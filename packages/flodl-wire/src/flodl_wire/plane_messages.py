@@ -15,6 +15,8 @@ import msgspec
 from flodl_wire.result import RunResult
 
 CHUNK_BYTES = 1 << 20  # measured best on loopback and 1 Gbit/s alike
+WIRES = ("float32", "bf16", "int8")  # how float chunks travel between hosts (docs/protocol.md, C-30)
+OUTERS = ("nesterov", "slow_momentum")  # what the hub may make of an average (docs/protocol.md, C-35)
 
 
 class TensorSpec(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +50,8 @@ class Terms(msgspec.Struct, frozen=True):
     max_failure: int | float | None = None  # ranks, or a share of the world as a float below 1
     gamma: float = 1.0
     elche: dict[str, Any] = {}  # cadence settings that are not default: anchor, max_anchor, overhead_target, …
+    wire: str = "float32"  # one of WIRES
+    outer: dict[str, Any] = {}  # the outer optimizer: kind (one of OUTERS), lr, momentum; empty: the plain average
 
 
 # rank → hub (through the relay)
@@ -80,6 +84,7 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     not_finite: bool = False
     divergence: float | None = None  # ‖mine − average‖ / ‖average‖ at the last round, where the rank measures it
     late_ms: float = 0.0  # cpu_async: from the deposit before to the arrival of its average
+    lr: float | None = None  # the optimizer's learning rate at the window's end (the largest of its groups)
 
 
 class Applied(msgspec.Struct, tag="applied"):
@@ -138,8 +143,9 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     Commit lets the ranks apply it. A later attempt of the same round replaces an unfinished one (a host was lost).
     `leader` gives the bytes of the take sections. `hands`: the living ranks, who divide the work of an `alone` round
     (chunk c to the c mod n-th). `keep`: leave the average of an `alone` round with the hub too (other rounds always
-    do). No weights: no data moves at all. `apart`: the ranks compute on meanwhile (cpu_async); the relay does every
-    rank's share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot.
+    do). `wire`: how chunks of float sections travel (C-30). `outer`: the hub applies the outer optimizer (C-35). No
+    weights: no data moves at all. `apart`: the ranks compute on meanwhile (cpu_async); the relay does every rank's
+    share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot.
     """
 
     round: int
@@ -151,6 +157,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     keep: bool = False
     apart: bool = False
     hands: list[int] = []
+    wire: str = "float32"
+    outer: bool = False
     plans: dict[str, Plan] = {}  # rank → what it does next, once the average is in
 
 

@@ -30,6 +30,7 @@ def documents() -> dict[str, Any]:
         "records.json": _records(),
         "messages.json": message_examples.by_link(),
         "flat_layout.json": _flat_layout(),
+        "encoded_chunks.json": _encoded_chunks(),
     }
 
 
@@ -229,4 +230,26 @@ def _flat_layout() -> dict[str, Any]:
             dict(zip(("live_offset", "live_bytes", "sum_offset", "sum_bytes"), chunk, strict=True)) for chunk in chunks
         ],
         "sum_bytes": 4_194_315,
+    }
+
+
+def _encoded_chunks() -> dict[str, Any]:
+    """Worked by hand from the rule. Values and what they are taken for as runs of [value, count]."""
+    scales = "0000003f" + "0000803e"  # 0.5 for the first block of 512, 0.25 for the 3 elements behind it
+    return {
+        "rules": "C-31",
+        "cases": [
+            {
+                "wire": "bf16",  # the upper half, to nearest: 0x40490fdb becomes 0x4049; of a tie, the even one
+                "values": [[1.0, 1], [-2.5, 1], [3.1415927410125732, 1], [1.00390625, 1], [1.01171875, 1], [0.0, 1]],
+                "encoded": "803f20c04940803f823f0000",
+                "decoded": [[1.0, 1], [-2.5, 1], [3.140625, 1], [1.0, 1], [1.015625, 1], [0.0, 1]],
+            },
+            {
+                "wire": "int8",
+                "values": [[63.5, 1], [-1.0, 1], [0.2, 1], [0.3, 1], [0.0, 508], [-31.75, 1], [0.5, 1], [0.1, 1]],
+                "encoded": scales + "7ffe0001" + "00" * 508 + "810200",
+                "decoded": [[63.5, 1], [-1.0, 1], [0.0, 1], [0.5, 1], [0.0, 508], [-31.75, 1], [0.5, 1], [0.0, 1]],
+            },
+        ],
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from flodl_wire.config import MODES
 from flodl_wire.faults import Fault, Refused
-from flodl_wire.plane_messages import RankHello, TensorSpec, Terms
+from flodl_wire.plane_messages import WIRES, RankHello, TensorSpec, Terms
 
 TRAINS = ("cpu_sync", "cpu_cadence", "cpu_async")  # the modes in which this hub runs rounds
 
@@ -48,6 +48,9 @@ def disagreement(hellos: Mapping[int, RankHello], mode: str) -> Fault | None:
     for name in ("dataset", "batch_size", "epochs"):
         if getattr(terms, name) < 1:
             return Refused("bad-terms", "cannot train", f"{name} is {getattr(terms, name)}", "it must be 1 or more")
+    if terms.wire not in WIRES:
+        why = f"there is no wire {terms.wire!r}; known are {', '.join(WIRES)}"
+        return Refused("bad-terms", "cannot train", why, "bring every host to the same release")
     for rank in ranks[1:]:
         fault = _models(hellos[ranks[0]], hellos[rank])
         if fault:

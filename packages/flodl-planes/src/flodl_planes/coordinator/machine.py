@@ -40,6 +40,7 @@ from flodl_planes.coordinator.training import Training
 from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
 from flodl_planes.elche.cadence import Cadence
 from flodl_planes.elche.settings import read_settings
+from flodl_planes.plane.outer import read_outer
 from flodl_wire import hub_messages as to_launcher
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import Form, RankGone, Stop
@@ -162,6 +163,7 @@ class Coordinator:
         return [*orders, Tell(began), *self.training.begin(now)]
 
     def _dealer(self, terms: Terms) -> Dealer:
+        read_outer(terms.outer)  # refused here, before anything is averaged with it
         settings = read_settings(terms.elche, self.cohort.size)
         if self.mode == "cpu_sync":
             return Lockstep()

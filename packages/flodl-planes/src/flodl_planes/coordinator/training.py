@@ -212,15 +212,18 @@ class Training:
         # else nobody moved: without weights no data travels, and everyone keeps what it has
         whole = sum(mass.values())
         hosts = self.cohort.live_hosts()
+        steps = bool(self.terms.outer) and bool(moved)  # the outer optimizer learns from work, not from a broadcast
         message = Round(
             round=opened.number,
             weights={str(rank): weight / whole for rank, weight in mass.items()},
             leader=leader,
-            alone=len(hosts) == 1,
+            alone=len(hosts) == 1 and not self.terms.outer,  # its state is the hub's: every round goes there
             attempt=opened.attempt,
             confirm=opened.final,
             keep=opened.final,
             apart=opened.free,
+            wire=self.terms.wire if opened.number > 0 else "float32",  # the first model is nobody's difference
+            outer=steps,
             plans={} if opened.free else {str(rank): plan for rank, plan in self.plans.items()},
         )
         return [StartRound(message, hosts)]

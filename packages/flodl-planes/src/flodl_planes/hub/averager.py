@@ -1,5 +1,6 @@
-"""The hub's part of a round over several hosts: add their sums chunk by chunk, in the order of the hosts, and hand the
-average on.
+"""The hub's part of a round that is not made by one host alone: add the hosts' sums chunk by chunk, in the order of the
+hosts, and hand the average on; where the run has an outer optimizer or an encoding, what they make of it
+(next_consensus.py).
 
 Memory is one average in the live layout (on the hub's own box the result segment of the relay beside it) and eight
 chunks per remote host. Nothing is decided before the last chunk is made: until then a host that is lost costs only this
@@ -18,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from flodl_planes.hub.next_consensus import NextConsensus
 from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.plane.contribution import carries
 from flodl_planes.plane.kernels import Adder
@@ -42,6 +44,7 @@ class Attempt:
         average: Bytes,
         adder: Adder,
         on_made: Callable[[Attempt], None],
+        upcoming: NextConsensus | None = None,
     ) -> None:
         self.round = round
         self.links = links
@@ -52,6 +55,7 @@ class Attempt:
         self.began = time.perf_counter()
         self._adder = adder
         self._on_made = on_made
+        self._next = upcoming
         self._streams: list[tuple[RemoteLink, Stream]] = []
         self._turn, self._making = threading.Lock(), threading.Lock()
         self._busy = self._again = False
@@ -65,10 +69,13 @@ class Attempt:
         """Ready the links, then tell the relays; in this order, or a chunk could come before it is awaited."""
         for link in self.links:
             link.expect(self.round, self.layout)
+        if self._next:
+            self._next.begin(self.round, self.average)
         data = memoryview(self.average)  # type: ignore[arg-type]
         for link in self.links:
             if isinstance(link, RemoteLink):
-                stream = averages(self.layout, data, self.round, lambda n: self.made > n)
+                encoded = self._next.encoded if self._next else None
+                stream = averages(self.layout, data, self.round, lambda n: self.made > n, encoded=encoded)
                 self._streams.append((link, stream))
                 link.arrived = self.advance
                 link.link.stream(stream)
@@ -98,21 +105,26 @@ class Attempt:
     def _make_next(self) -> bool:
         """One more chunk of the average; False when there is none, or a host's sum of it is not here yet."""
         with self._making:
-            if self.aborted or self.made == len(self.layout.chunks) or not self._make(self.layout.chunks[self.made]):
+            if self.aborted or self.made == len(self.layout.chunks) or not self._make(self.made):
                 return False
             self.made += 1
             return True
 
-    def _make(self, chunk: Chunk) -> bool:
+    def _make(self, number: int) -> bool:
+        chunk = self.layout.chunks[number]
         carrying = [link for link in self.links if carries(link.ranks, self.round, chunk)]
         if not all(link.has(self.round) for link in carrying):
             return False
-        sums = [link.take(self.round, chunk) for link in carrying]
         out = self._part(self.average, chunk)
-        if chunk.op == MEAN:
-            self._adder.plain_to_live(chunk.dtype, sums, out)
+        if self._next and self._next.handles(self.round, chunk):
+            before = self._next.before(self.round, number)
+            self._next.make(self.round, number, [link.take(self.round, chunk, before) for link in carrying], out)
         else:
-            np.copyto(out, sums[0])
+            sums = [link.take(self.round, chunk) for link in carrying]
+            if chunk.op == MEAN:
+                self._adder.plain_to_live(chunk.dtype, sums, out)
+            else:
+                np.copyto(out, sums[0])
         for link in carrying:
             link.release(self.round)
         for copy in self._copies:
@@ -124,6 +136,8 @@ class Attempt:
 
     def commit(self) -> None:
         """It is decided: tell the relays, the remote ones behind the last chunk."""
+        if self._next:
+            self._next.commit(self.round)
         commit = Commit(self.round.round, self.round.attempt)
         for link in self.links:
             if isinstance(link, SharedLink):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from flodl_planes.hub.chunk_ring import ChunkRing
 from flodl_planes.plane.contribution import Contribution, carries
+from flodl_planes.plane.encoding import Encoder, compressed
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.landing import Landing
@@ -77,10 +78,15 @@ class SharedLink:
         """Whether the next chunk can be taken: always, unless the attempt was stopped."""
         return self._round is round
 
-    def take(self, round: Round, chunk: Chunk) -> Bytes:
-        """The host's sum of `chunk`, until the next `take`."""
+    def take(self, round: Round, chunk: Chunk, before: Bytes | None = None) -> Bytes:
+        """The host's sum of `chunk`, until the next `take`; its difference to `before`, the consensus, when that is
+        given.
+        """
         out = self._made[: chunk.sum_bytes]
-        self._contribution.sum_into(out, chunk, self._adder)
+        if before is None:
+            self._contribution.sum_into(out, chunk, self._adder)
+        else:
+            self._contribution.difference_into(out, chunk, self._adder, before)
         return out
 
     def release(self, round: Round) -> None:
@@ -108,6 +114,8 @@ class RemoteLink:
         self._ring: ChunkRing | None = None
         self._kept = Landing()  # the average of an alone round, shipped for the checkpoint
         self._keeping = False
+        self._encoder: Encoder | None = None  # from the first encoded chunk on
+        self._decoded = np.empty(0, np.uint8)
         self.arrived: Callable[[], None] = lambda: None
         """Called, in the receiving thread, after each chunk."""
 
@@ -125,7 +133,10 @@ class RemoteLink:
     def expect(self, round: Round, layout: Layout) -> None:
         self._keeping = False
         self._ring = self._ring or ChunkRing()
-        self._ring.expect(round.round, round.attempt, [c for c in layout.chunks if carries(self.ranks, round, c)])
+        self._ring.expect(round.round, round.attempt, self._carried(round, layout), round.wire)
+
+    def _carried(self, round: Round, layout: Layout) -> list[Chunk]:
+        return [chunk for chunk in layout.chunks if carries(self.ranks, round, chunk)]
 
     def expect_kept(self, round: Round, layout: Layout, into: Bytes) -> None:
         """The average of an alone round comes next, for the buffer `into`."""
@@ -139,10 +150,16 @@ class RemoteLink:
         """Whether the next chunk that the host carries is here."""
         return self._ring is not None and self._ring.has(round.round, round.attempt)
 
-    def take(self, round: Round, chunk: Chunk) -> Bytes:
-        """That chunk, valid until `release`."""
+    def take(self, round: Round, chunk: Chunk, before: Bytes | None = None) -> Bytes:
+        """That chunk, valid until `release`: the sum, or the difference to the consensus where the round encodes it."""
         assert self._ring
-        return self._ring.take()
+        if not compressed(round.wire, chunk):
+            return self._ring.take()
+        if self._encoder is None:
+            self._encoder, self._decoded = Encoder(), np.empty(CHUNK_BYTES, np.uint8)
+        out = self._decoded[: chunk.sum_bytes]
+        self._encoder.decode(round.wire, self._ring.take(), out.view(np.float32))
+        return out
 
     def release(self, round: Round) -> None:
         if self._ring:
@@ -156,7 +173,11 @@ class RemoteLink:
     def receive(self) -> list[Frame]:
         arrived = self.link.receive()
         for frame in arrived:
-            if frame.kind == CHUNK and frame.head and self._ring and not self._keeping:
+            if frame.head is None:
+                continue
+            if self._keeping:
+                self._kept.filled(frame.head)
+            elif self._ring:
                 self._ring.filled(frame.head)
                 self.arrived()
         return [frame for frame in arrived if frame.kind != CHUNK]

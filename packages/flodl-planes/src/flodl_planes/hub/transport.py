@@ -12,6 +12,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,21 @@ from numpy.typing import NDArray
 
 from flodl_planes.coordinator import transport_events as events
 from flodl_planes.hub.averager import Attempt
+from flodl_planes.hub.next_consensus import NextConsensus
 from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.hub.strangers import Strangers, address_of
+from flodl_planes.plane.encoding import average_size, sum_size
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import Layout
+from flodl_planes.plane.outer import OuterOptimizer, read_outer
 from flodl_planes.plane.sealed_socket import answer
 from flodl_planes.relay.local_ranks import listen
 from flodl_wire import deadlines, frames
-from flodl_wire.faults import Broken, Fault
+from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
+    WIRES,
     FromRank,
     Kept,
     RankDown,
@@ -43,6 +48,7 @@ from flodl_wire.plane_messages import (
     RelayUp,
     Round,
     Shared,
+    TensorSpec,
     ToRank,
 )
 
@@ -64,6 +70,10 @@ class HubTransport:
         self._committed = -1
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
+        self._tensors: list[TensorSpec] = []
+        self._wire = "float32"
+        self._outer: OuterOptimizer | None = None
+        self._next: NextConsensus | None = None
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
         self._strangers: Strangers[socket.socket] = Strangers()
@@ -111,10 +121,13 @@ class HubTransport:
                 self._pass_on(round, links, moves)
                 return True
             assert self.layout
+            if not any(isinstance(link, RemoteLink) for link in links):
+                round = msgspec.structs.replace(round, wire="float32")  # nothing of it crosses a network
             own = next((link.result for link in links if link.result is not None), None)
             self._average = None
             average = self._own_average() if own is None else own
-            self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made)
+            upcoming = self._upcoming(average)
+            self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made, upcoming)
             self._attempt.begin()
             self._begun.put(self._attempt)
             return True
@@ -125,6 +138,24 @@ class HubTransport:
         """
         with self._lock:
             return self._average
+
+    def outer_state(self) -> dict[str, NDArray[Any]]:
+        """The outer optimizer's memory by parameter name, as the last decided round left it (zeros before there was
+        one), valid until the next is decided. Empty when this run has none.
+        """
+        with self._lock:
+            upcoming = self._next
+            if upcoming is None and self._outer is not None and self.layout is not None:
+                upcoming = self._upcoming(self._own_average())
+            return upcoming.outer_state() if upcoming else {}
+
+    def restore_outer(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on with what `outer_state` gave in an earlier run; before the first round that uses it. Parameters that
+        `state` does not know begin with nothing.
+        """
+        for name, memory in self.outer_state().items():
+            if name in state:
+                np.copyto(memory, state[name].reshape(memory.shape))
 
     def drop_host(self, host: str, why: str) -> None:
         """End the connection to that host's relay; a RelayLost event follows."""
@@ -153,6 +184,12 @@ class HubTransport:
         self._begun.put(None)
 
     # rounds
+
+    def _upcoming(self, average: NDArray[np.uint8]) -> NextConsensus | None:
+        """What makes more of an average than an average, in runs that ask for it."""
+        if self._next is None and self.layout and (self._wire != "float32" or self._outer):
+            self._next = NextConsensus(self.layout, self._tensors, self._wire, self._outer, average)
+        return self._next
 
     def _own_average(self) -> NDArray[np.uint8]:
         assert self.layout
@@ -208,7 +245,8 @@ class HubTransport:
             self._committed = attempt.round.round
             self._average = attempt.average
             ms = (time.perf_counter() - attempt.began) * 1000
-            moved = sum(chunk.sum_bytes + chunk.live_bytes for chunk in attempt.layout.chunks)
+            wire = attempt.round.wire
+            moved = sum(sum_size(wire, chunk) + average_size(wire, chunk) for chunk in attempt.layout.chunks)
             attempt.commit()
             self._events.put(events.RoundDone(attempt.round.round, attempt.round.attempt, ms, moved))
 
@@ -256,7 +294,7 @@ class HubTransport:
             self._own_rank(link, message.rank)
             body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
             if isinstance(body, RankHello) and self.layout is None:
-                self.layout = Layout.of_sections(body.sections)
+                self._learn(body)
                 self._attach(link)
             self._events.put(events.FromRank(message.rank, body))
         elif isinstance(message, RelayHello):
@@ -277,6 +315,16 @@ class HubTransport:
                 )
             link.shared = message
             self._attach(link)
+
+    def _learn(self, hello: RankHello) -> None:
+        """What the first hello says of the model and how it is averaged. A world whose others differ, or whose terms
+        are wrong, is refused by the coordinator before its first round.
+        """
+        self.layout, self._tensors = Layout.of_sections(hello.sections), hello.tensors
+        if hello.terms.wire in WIRES:
+            self._wire = hello.terms.wire
+        with contextlib.suppress(Refused):
+            self._outer = read_outer(hello.terms.outer)
 
     def _attach(self, link: RelayLink) -> None:
         """A relay announces its memory just before its last rank's hello, which may be the first with a layout."""

@@ -45,6 +45,10 @@ class Contribution:
         else:
             self.take_into(out, chunk)
 
+    def difference_into(self, out: Bytes, chunk: Chunk, adder: Adder, before: Bytes) -> None:
+        """``out = Σ weight·(rank − before)`` in float32, `before` the chunk's consensus in the live layout."""
+        adder.weighted_difference(chunk.dtype, self.sources(chunk), before, out)
+
     def take_into(self, out: Bytes, chunk: Chunk) -> None:
         """The leader's bytes of a take chunk."""
         if self._leader is not None:

@@ -56,6 +56,19 @@ class Adder:
             if index:
                 np.add(total, product, out=total)
 
+    def weighted_difference(self, dtype: str, sources: list[tuple[Array, Any]], base: Array, out: Array) -> None:
+        """``out = Σ weight·(source − base)`` in float32, in the order given; sources and `base` hold live bytes."""
+        total = out.view(np.float32)
+        product = self._product[: out.nbytes].view(np.float32)
+        origin = widen(dtype, base, self._sum[: out.nbytes].view(np.float32)).view(np.float32)
+        for index, (source, weight) in enumerate(sources):
+            into = product if index else total
+            np.subtract(widen(dtype, source, product).view(np.float32), origin, out=into)
+            if weight != 1:
+                np.multiply(into, weight, out=into)
+            if index:
+                np.add(total, product, out=total)
+
     def weighted_to_live(self, dtype: str, sources: list[tuple[Array, Any]], out: Array) -> None:
         """The same, rounded to the live dtype: what a host that is the whole world applies."""
         if LIVE_DTYPES[dtype] is SUM_DTYPES[dtype]:
@@ -70,14 +83,19 @@ class Adder:
         kind = SUM_DTYPES[dtype]
         same = LIVE_DTYPES[dtype] is kind
         total = (out if same else self._sum[: sums[0].nbytes]).view(kind)
-        if len(sums) == 1:
-            np.copyto(total, sums[0].view(kind))
-        else:
-            np.add(sums[0].view(kind), sums[1].view(kind), out=total)
-            for more in sums[2:]:
-                np.add(total, more.view(kind), out=total)
+        add_up([part.view(kind) for part in sums], total)
         if not same:
             narrow(dtype, total.view(np.uint8), out, self._product)
+
+
+def add_up(sums: list[Array], total: Array) -> None:
+    """``total = Σ sums`` in the order given; `total` may be the first of them."""
+    if len(sums) == 1:
+        np.copyto(total, sums[0])
+        return
+    np.add(sums[0], sums[1], out=total)
+    for more in sums[2:]:
+        np.add(total, more, out=total)
 
 
 def widen(dtype: str, source: Array, room: Array) -> Array:

@@ -177,6 +177,8 @@ class RankPlane:
                 np.copyto(self.live.array, memory.result)
                 return round
             round = later
+            if not round.weights:  # whoever had moved went with the host: no data, no commit
+                return round
         Share(memory, round, memory.ranks.index(self._rank), self._adder).run()
         line = finish_line(memory, round)
         while True:

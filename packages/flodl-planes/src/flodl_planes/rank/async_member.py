@@ -121,6 +121,8 @@ class AsyncWindows(RankWindows):
         self._divergence = None
         if average is not None:
             self._divergence = self._adopted.correct(average, measure=self._drift is not None)
+            if opened.outer and self._restart:
+                self._restart()
         now = time.perf_counter()
         self._sync += now - began
         self._late = now - (self._deposited or now)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flodl_planes.plane.layout import Layout, lay_out
+from flodl_planes.plane.outer import read_outer
 from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.drift import Drift
@@ -33,14 +35,26 @@ if TYPE_CHECKING:
 
 
 class RankWindows:
-    """`socket` is this host's relay. Broken or Transient from any call means that the run is over for this rank."""
+    """`socket` is this host's relay. Broken or Transient from any call means that the run is over for this rank.
 
-    def __init__(self, terms: Terms, place: LocalCluster, socket: str, device: torch.device) -> None:
+    `restart`: gives the script's optimizer a fresh start, which an outer optimizer may want after each average.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        place: LocalCluster,
+        socket: str,
+        device: torch.device,
+        restart: Callable[[], None] = lambda: None,
+    ) -> None:
         self.result: RunResult | None = None
         self._terms = terms
         self._place = place
         self._socket = socket
         self._device = device
+        outer = read_outer(terms.outer)
+        self._restart = restart if outer and outer.restarts_inner else None
         self._plane: RankPlane | None = None
         self._wait = 0.0  # seconds since the last deposit, without the evaluation
         self._sync = 0.0  # of these, from a round's arrival until it was applied
@@ -152,6 +166,8 @@ class RankWindows:
         closed = plane.reduce(opened).round  # a lost host may have replaced the attempt, and with it the plans
         self._divergence = drift.end() if drift is not None else None
         self._adopted.refresh()
+        if closed.outer and self._restart:
+            self._restart()
         took = time.perf_counter() - began
         self._sync += took
         if closed.confirm:

@@ -118,6 +118,8 @@ class Settings:
     max_failure: int | float | None = None
     gamma: float = 1.0
     cadence: Cadence = field(default_factory=Cadence)
+    wire: str = "float32"  # these two as averaging.py has checked them
+    outer: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises Refused naming the first argument that cannot be meant."""
@@ -178,6 +180,8 @@ class Settings:
             max_failure=self.max_failure,
             gamma=float(self.gamma),
             elche=self.cadence.as_elche(),
+            wire=self.wire,
+            outer=self.outer,
         )
 
     def agree(self, world_mode: str, world_size: int) -> None:

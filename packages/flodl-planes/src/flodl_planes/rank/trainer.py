@@ -15,12 +15,14 @@ torch is imported when training begins, not before: a script that becomes the la
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flodl_planes.rank import misuse, signature_probe
+from flodl_planes.rank.averaging import Averaging
 from flodl_planes.rank.meter import Meter
 from flodl_planes.rank.terms import ALONE_MODE, Cadence, Settings, check_data_signature, check_dataset
 from flodl_planes.rank.windows import Windows
@@ -64,6 +66,10 @@ class Trainer:
     divergence_threshold, max_overshoot
                 the cadence (not in cpu_sync): batches of the slowest rank between two averages, its bounds, the
                 share of time averaging may take, the guards, and how far a rank may run ahead; see the package README.
+    wire        how models travel between hosts: float32 (exact), bf16 or int8 (differences, with error feedback).
+    outer       what is made of each average: nesterov (DiLoCo) or slow_momentum; None: it is taken as it is.
+    outer_lr, outer_momentum
+                of that; None: what its authors used.
 
     Raises Refused for arguments that cannot be meant, before anything is started.
     """
@@ -95,6 +101,10 @@ class Trainer:
         guard: str | None = None,
         divergence_threshold: float | None = None,
         max_overshoot: int | None = None,
+        wire: str = "float32",
+        outer: str | None = None,
+        outer_lr: float | None = None,
+        outer_momentum: float | None = None,
     ) -> None:
         fault_hook.install()
         cadence = Cadence(
@@ -109,7 +119,10 @@ class Trainer:
             divergence_threshold,
             max_overshoot,
         )
-        self._settings = Settings(batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence)
+        averaging = Averaging(wire, outer, outer_lr, outer_momentum)
+        self._settings = Settings(
+            batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence, averaging.wire, averaging.as_outer()
+        )
         misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, evaluate=evaluate)
         check_dataset(data, 1)
         check_data_signature(data_signature)
@@ -218,6 +231,7 @@ class Trainer:
                 deposit = self._meter.deposit(self._plan.window)
                 if deposit.samples and not deposit.steps:
                     raise misuse.nothing_done()
+                deposit.lr = self._learning_rate()
                 self._take(self._windows.report(deposit))
             self._walk = "done"
         finally:
@@ -307,7 +321,13 @@ class Trainer:
         from flodl_planes.rank.member import RankWindows
 
         kind = AsyncWindows if envelope.mode == "cpu_async" else RankWindows
-        return kind(settings.terms(envelope.mode, self._samples, evaluates), place, envelope.relay_socket, self.device)
+        terms = settings.terms(envelope.mode, self._samples, evaluates)
+        return kind(terms, place, envelope.relay_socket, self.device, self.optimizer.state.clear)
+
+    def _learning_rate(self) -> float | None:
+        """The largest of the optimizer's groups; None where there is none that counts."""
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group]
+        return max((rate for rate in rates if math.isfinite(rate)), default=None)
 
     def _window(self, plan: Plan) -> Iterator[Any]:
         """The batches of one plan, timed into a new meter."""

@@ -20,11 +20,13 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Raw
 
+from flodl_planes.plane.consensus import Uplink
 from flodl_planes.plane.contribution import Contribution, carries
+from flodl_planes.plane.encoding import compressed, sum_size
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.landing import Landing
-from flodl_planes.plane.layout import Layout
+from flodl_planes.plane.layout import MEAN, Layout
 from flodl_planes.plane.sealed_socket import SealedSocket, Stream, dial
 from flodl_planes.plane.segment import Segment
 from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, hands
@@ -63,6 +65,7 @@ class Relay:
         self._memory: HostMemory | None = None
         self._round: Round | None = None
         self._landing = Landing()
+        self._uplink: Uplink | None = None  # from the first round on whose floats are encoded
         self._left_undone: queue.SimpleQueue[tuple[Round, int] | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._local = LocalRanks(spec.relay_socket, self._expected, self._up, self._attach, self._lost)
@@ -151,6 +154,8 @@ class Relay:
                 for frame in self._hub.receive():
                     if frame.kind == frames.MESSAGE:
                         self._down(decode_message(frame.body, RelayDown, "the hub"), bytes(frame.body))
+                    elif frame.head:
+                        self._landing.filled(frame.head)
         except LinkEnded as ended:
             why = ended.why
             self._local.stop(
@@ -172,6 +177,8 @@ class Relay:
                     "cannot apply the average",
                     f"the hub committed round {message.round} before all of it came",
                 )
+            if self._uplink:
+                self._uplink.commit(message.round, message.attempt)
             self._to_all(body)
 
     def _to_all(self, body: bytes) -> None:
@@ -188,8 +195,15 @@ class Relay:
         if round.weights and round.alone and round.keep:
             threading.Thread(target=self._keep, args=(memory, round), name="keep", daemon=True).start()
         elif round.weights and not round.alone and isinstance(self._hub, SealedSocket):
-            self._landing.expect(round.round, round.attempt, memory.layout, memory.result)
-            self._hub.stream(sums(memory, round))
+            uplink = self._begin_encoded(memory, round) if round.wire != "float32" else None
+            self._landing.expect(round.round, round.attempt, memory.layout, memory.result, round.wire, uplink)
+            self._hub.stream(sums(memory, round, uplink))
+
+    def _begin_encoded(self, memory: HostMemory, round: Round) -> Uplink:
+        self._uplink = self._uplink or Uplink(memory.layout, memory.result)
+        sends = any(carries(memory.ranks, round, chunk) for chunk in memory.layout.chunks if chunk.op == MEAN)
+        self._uplink.begin(round.round, round.attempt, sends=sends)
+        return self._uplink
 
     def _keep(self, memory: HostMemory, round: Round) -> None:
         """Give the hub the average of an alone round once it stands."""
@@ -227,31 +241,45 @@ class Relay:
                 self._hub.post(RelayBeat())
 
 
-def sums(memory: HostMemory, round: Round) -> Stream:
-    """The host's sum as chunks for the hub, each made when it is about to be sent. What the host does not carry is left
-    out.
+def sums(memory: HostMemory, round: Round, uplink: Uplink | None = None) -> Stream:
+    """The host's sum as chunks for the hub, each made when it is about to be sent; where the round's wire says so its
+    encoded difference to the consensus, by way of `uplink`. What the host does not carry is left out.
     """
-    chunks = [chunk for chunk in memory.layout.chunks if carries(memory.ranks, round, chunk)]
+    numbered = [(n, chunk) for n, chunk in enumerate(memory.layout.chunks) if carries(memory.ranks, round, chunk)]
     contribution = Contribution(memory.ranks, memory.lives, memory.layout, round)
-    adder, made = Adder(), np.empty(CHUNK_BYTES, np.uint8)
+    adder, made, encoded = Adder(), np.empty(CHUNK_BYTES, np.uint8), np.empty(CHUNK_BYTES, np.uint8)
 
     def piece(n: int) -> tuple[int, memoryview]:
-        chunk = chunks[n]
+        number, chunk = numbered[n]
         out = made[: chunk.sum_bytes]
         with np.errstate(all="ignore"):
+            if uplink and compressed(round.wire, chunk):
+                contribution.difference_into(out, chunk, adder, uplink.consensus.before(number))
+                sent = encoded[: sum_size(round.wire, chunk)]
+                uplink.encode(round.wire, chunk, out.view(np.float32), sent)
+                return chunk.sum_offset, memoryview(sent)  # type: ignore[arg-type]
             contribution.sum_into(out, chunk, adder)
         return chunk.sum_offset, memoryview(out)  # type: ignore[arg-type]
 
-    return Stream(round.round, round.attempt, len(chunks), piece, lambda n: True)
+    return Stream(round.round, round.attempt, len(numbered), piece, lambda n: True)
 
 
 def averages(
-    layout: Layout, average: memoryview, round: Round, ready: Callable[[int], bool], last: Kept | None = None
+    layout: Layout,
+    average: memoryview,
+    round: Round,
+    ready: Callable[[int], bool],
+    last: Kept | None = None,
+    encoded: Callable[[int], memoryview] | None = None,
 ) -> Stream:
-    """An average in the live layout as chunks, with `last` behind them."""
+    """An average in the live layout as chunks, with `last` behind them. `encoded(n)`: chunk n as the round's wire wants
+    it.
+    """
 
     def piece(n: int) -> tuple[int, memoryview]:
         chunk = layout.chunks[n]
+        if encoded and compressed(round.wire, chunk):
+            return chunk.sum_offset, encoded(n)
         return chunk.sum_offset, average[chunk.live_offset : chunk.live_offset + chunk.live_bytes]
 
     return Stream(round.round, round.attempt, len(layout.chunks), piece, ready, last)
