@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flodl_agent import descent, mounts
+from flodl_agent.starting import start
 from flodl_wire.deadlines import deadline
 from flodl_wire.faults import Broken, Fault, Refused, Transient
 from flodl_wire.remote_path import RemotePath
@@ -127,7 +128,7 @@ class DataMount:
     def _mount(self) -> None:
         with tempfile.TemporaryFile() as said:
             us = os.getpid()
-            self._sshfs = subprocess.Popen(
+            self._sshfs = start(
                 self._argv,
                 stdin=subprocess.DEVNULL,
                 stdout=said,

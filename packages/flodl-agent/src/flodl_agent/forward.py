@@ -20,6 +20,7 @@ from typing import Protocol
 
 from flodl_agent import descent
 from flodl_agent.forward_argv import ended, forward_argv, open_key_file, refused_behind, shown
+from flodl_agent.starting import start
 from flodl_wire.address import Address
 from flodl_wire.config import Ssh
 from flodl_wire.deadlines import CONNECT_BUDGET, HTTP_REQUEST, deadline
@@ -141,7 +142,7 @@ class SshForward:
         self._reader: threading.Thread
 
     def open(self) -> None:
-        self._process = subprocess.Popen(
+        self._process = start(
             self._argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

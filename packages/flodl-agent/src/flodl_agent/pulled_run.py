@@ -15,6 +15,7 @@ import msgspec
 
 from flodl_agent import descent, sibling
 from flodl_agent.join_recipe import Recipe
+from flodl_agent.starting import start
 from flodl_wire.faults import Broken, from_dict
 from flodl_wire.libtorch import Variant
 from flodl_wire.remote_path import RemotePath, parse
@@ -118,7 +119,7 @@ def _place() -> str:
 def _answer(words: Sequence[str], kind: type[_Answer]) -> _Answer:
     """Run ``flodl-publish WORDS`` and read its one document. It ends when we do, and all that it started with it."""
     us = os.getpid()
-    process = subprocess.Popen(
+    process = start(
         [sibling.find("flodl-publish"), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_agent import descent
+from flodl_agent.starting import start
 from flodl_agent.torch_build import label_of
 from flodl_wire.faults import Broken, Fault, Refused, Transient, printable
 
@@ -84,7 +85,7 @@ def _pip(words: Sequence[str], what: str, *, show: bool) -> None:
         fix = f"{sys.executable} -m ensurepip, or install it with the system's package manager"
         raise Refused("no-tool", what, f"there is no pip for {sys.executable}", fix)
     us = os.getpid()
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *words],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if show else subprocess.DEVNULL,  # the bar is drawn there; our stdout is a result
