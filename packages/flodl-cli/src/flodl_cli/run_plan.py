@@ -70,11 +70,33 @@ def plan_run(project: Project, command: Command, tokens: list[str], line: Comman
         _plan_cluster_command(run, project, command, line, cluster, mode)
     else:
         _plan_single(run, command, line, cluster)
-    if command.docker is not None and environ.FULL_CLUSTER_JSON not in run.env:
+    if environ.FULL_CLUSTER_JSON in run.env:
+        return run
+    if command.docker is not None:
         from flodl_cli import container
 
         container.wrap(run, command, project, cluster)
+    else:
+        _use_active_torch(run, project)
     return run
+
+
+def _use_active_torch(run: Run, project: Project) -> None:
+    """The active libtorch variant, as ranks get it from their agent. Raises Refused when it is not there or is for
+    another Python than the one that runs us.
+    """
+    if not any(os.path.isdir(f"{folder}/libtorch") for folder in (project.root, os.path.expanduser("~/.flodl"))):
+        return  # nearly always, and then nothing is imported for it
+    from pathlib import Path
+
+    from flodl_wire import libtorch
+
+    variant = libtorch.active(Path(project.root))
+    if variant is not None:
+        if "VIRTUAL_ENV" not in os.environ:
+            variant.check_python()
+        set_already = {name: value for name, value in run.env.items() if value is not None}
+        run.env.update(libtorch.environment(variant, {**os.environ, **set_already}))
 
 
 def _plan_single(run: Run, command: Command, line: CommandLine, cluster: Cluster | None) -> None:
