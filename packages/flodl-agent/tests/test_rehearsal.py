@@ -126,6 +126,36 @@ def test_arguments_of_its_own_need_no_visit(
     assert not hello.rehearsal and hello.model_sig == f"{len(words) - 2 + 170:064x}"
 
 
+@pytest.mark.parametrize("line", ["python -m package.train", "python -u -mpackage.train", "python -m package"])
+def test_a_module_of_the_project_is_asked_like_a_script(
+    window: FakeWindow, box: Box, train: str, line: str
+) -> None:
+    package = box.project / "package"
+    package.mkdir()
+    for name in ("train.py", "__main__.py"):
+        (package / name).write_text((box.project / train).read_text())
+    join(box, there(window), *WORDS, "--bin", line, "--")
+    assert window.link().wait_for(Hello).model_sig == f"{171:064x}"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--bin", "plain.py"), "plain.py itself imports no Trainer"),
+        (("--bin", "python -m json.tool"), "no Python file of this project is seen"),
+        (("--bin", "sh -c 'python train.py'"), "no Python file of this project is seen"),
+        (("--bin", "train.py", "--no-sig-probe"), "the probe is switched off"),
+    ],
+)
+def test_a_rehearsal_says_why_a_program_is_not_asked(
+    window: FakeWindow, box: Box, train: str, words: tuple[str, ...], why: str
+) -> None:
+    running = join(box, there(window), *WORDS, *words, "--try")
+    host_rehearsal(window.link(), Accept([0, 1], 30.0, "i", args=[]))
+    assert running.wait() == 0, running.said()
+    assert f"not compared at the door: {why}" in running.printed()
+
+
 @pytest.mark.parametrize("words", [("--bin", "plain.py"), ("--bin", "train.py", "--no-sig-probe")])
 def test_a_script_that_does_not_know_flodl_is_not_asked(
     window: FakeWindow, box: Box, train: str, words: tuple[str, ...]

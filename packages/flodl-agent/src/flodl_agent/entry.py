@@ -64,13 +64,33 @@ def search_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def knows_us(script: str, folder: str) -> bool:
-    """True for a Python file that imports flodl_planes and names a Trainer."""
+def source(program: list[str], script: str, folder: str) -> str:
+    """The Python file that `program` runs, from `folder`: its script, or that of ``-m module`` where it lies in the
+    project; "" when there is none to look into.
+    """
+    if script:
+        return script
+    for at, word in enumerate(program[1:], 1):
+        if word.startswith("-m"):
+            path = (word[2:] or "".join(program[at + 1 : at + 2])).replace(".", "/")
+            found = (f"{path}.py", f"{path}/__main__.py", f"src/{path}.py", f"src/{path}/__main__.py")
+            return next((name for name in found if (Path(folder) / name).is_file()), "")
+    return ""
+
+
+def unasked(file: str, folder: str) -> str:
+    """Why the program whose source is `file` is not asked for its model; "" when it is: it imports flodl_planes and
+    names a Trainer.
+    """
+    if not file:
+        return "no Python file of this project is seen in its command"
     try:
-        text = (Path(folder) / script).read_text(errors="replace") if script else ""
-    except OSError:
-        return False
-    return bool(_KNOWS_US.search(text)) and "Trainer" in text
+        text = (Path(folder) / Path(file).expanduser()).read_text(errors="replace")
+    except OSError as err:
+        return f"{file} cannot be read ({err.strerror or err})"
+    if _KNOWS_US.search(text) and "Trainer" in text:
+        return ""
+    return f"{file} itself imports no Trainer from flodl_planes"
 
 
 def probe(program: list[str], args: list[str], folder: str, environment: dict[str, str]) -> Signatures:

@@ -74,20 +74,27 @@ def spec_for(recipe: Recipe, prepared: Prepared, dial: Address, finished: str = 
     )
 
 
-def sign(spec: AgentSpec, recipe: Recipe, prepared: Prepared, dial: Address, say: Say) -> None:
-    """Write into `spec` what the program's model and data are, when it can be asked. Raises Fault."""
-    if not recipe.sig_probe or not entry.knows_us(prepared.script, prepared.folder):
-        return
+def sign(spec: AgentSpec, recipe: Recipe, prepared: Prepared, dial: Address, say: Say) -> str:
+    """Write into `spec` what the program's model and data are, when it can be asked; why it is not, else "". Raises
+    Fault.
+    """
+    if not recipe.sig_probe:
+        return "the probe is switched off"
+    file = entry.source(prepared.program, prepared.script, prepared.folder)
+    if why := entry.unasked(file, prepared.folder):
+        return why
     args = prepared.args
     if args is None:  # the model may depend on the run's own
         salt = parse_salt(recipe.token, "the token") if recipe.token else None
         args = stated_arguments(dial, salt, describe(spec, prepared.offers, ""))
     if args is None:
-        say("the controller states no arguments yet: the model is compared when the world forms")
-        return
+        why = "the controller states no arguments yet"
+        say(f"{why}: the model is compared when the world forms")
+        return why
     found = entry.probe(prepared.program, args, prepared.folder, prepared.environment)
     spec.model_sig_hex, spec.model_schema = found.model_sig or None, found.tensors
     spec.dataset_sig_hex = found.dataset_sig or None
+    return "" if found.model_sig else "asked for it, the program came to no Trainer"
 
 
 def attempt(preparation: Preparation, finished: str) -> Attempt:

@@ -41,6 +41,7 @@ class Report(msgspec.Struct, omit_defaults=True):
     model_sig: str = ""
     tensors: int = 0
     dataset_sig: str = ""
+    unasked: str = ""  # why model and data are not compared at the door
     round_trip_s: float | None = None
     up_bytes_per_s: float | None = None
     down_bytes_per_s: float | None = None
@@ -75,7 +76,7 @@ def visit_with(preparation: Preparation, report: Report) -> None:
     salt = parse_salt(recipe.token, "the token") if recipe.token else None
     with road(recipe) as (dial, _):
         spec = spec_for(recipe, prepared, dial)
-        sign(spec, recipe, prepared, dial, preparation.say)
+        report.unasked = sign(spec, recipe, prepared, dial, preparation.say)
         report.model_sig, report.tensors = spec.model_sig_hex or "", len(spec.model_schema)
         report.dataset_sig = spec.dataset_sig_hex or ""
         hello = describe(spec, prepared.offers, check_project(spec), prepared.variant)
@@ -111,6 +112,8 @@ def text(report: Report) -> str:
     if report.devices:
         counts = {label: report.devices.count(label) for label in dict.fromkeys(report.devices)}
         rows.append(("devices", ", ".join(f"{count} × {label}" for label, count in counts.items())))
+    if report.unasked:
+        rows.append(("model", f"not compared at the door: {report.unasked}"))
     if report.model_sig:
         rows.append(("model", f"{report.model_sig[:12]}, {report.tensors} tensors"))
     if report.dataset_sig.strip(_ZEROS):
