@@ -17,6 +17,7 @@ ROLES = {
     "fanout": ("flodl-agent", "fanout"),
     "agent": ("flodl-agent", "run"),
     "keeper": ("keeper",),
+    "forkserver": ("forkserver.py",),
     "hub": ("flodl-planes", "hub"),
     "relay": ("flodl-planes", "relay"),
 }

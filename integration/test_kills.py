@@ -7,8 +7,10 @@ import socket
 
 import pytest
 from integration.conftest import Make
-from integration.project import Project, rank_command
+from integration.project import RANKS, Project, rank_command
 from integration.running import Running
+
+from flodl_wire import environ
 
 # max_failure 1 tolerates no dead rank
 LONG = rank_command("plain_rank.py", "--epochs", "100000", "--max-failure", "1")
@@ -62,6 +64,23 @@ def test_a_process_of_the_run_is_killed(project: Make, victim: str) -> None:
     run.nothing_left(10)
     assert run.result()["verdict"] == "failed"
     the_next_run_starts(made)
+
+
+def test_the_fork_server_is_killed_and_the_ranks_come_all_the_same(project: Make) -> None:
+    env = {"PYTHONPATH": "installed"}
+    made = project(train={"run": "python train.py --epochs 1", "mode": "cpu_cadence", "env": env})
+    stand_in = made.folder / "installed" / "torch.py"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"import os, time\nif {environ.LOCAL_RANK!r} not in os.environ: time.sleep(600)")
+    plain = str(RANKS / "plain_rank.py")
+    (made.folder / "train.py").write_text(
+        f"import runpy, sys, torch\nsys.path.insert(0, {str(RANKS)!r})\nrunpy.run_path({plain!r}, run_name='__main__')"
+    )
+    run = made.start("@one", "train")
+    run.processes("forkserver")[0].kill()
+    run.done()
+    assert "the fork server gave up (it was killed by signal 9)" in run.text
+    run.nothing_left(10)
 
 
 def test_a_rank_is_killed_where_none_may_die(project: Make) -> None:

@@ -78,7 +78,8 @@ def test_the_table_has_a_cell_for_every_event_in_every_phase_and_a_method_for_ev
 def test_no_event_in_any_phase_makes_it_stumble() -> None:
     samples = [
         ev.DialFailed("refused"), ev.LinkLost("why"), ev.Signalled("SIGTERM"), ev.Started("rank 0", 0),
-        ev.CannotStart(Fault("c", "w")), ev.Exited("rank 0", 0, 0), ev.KeeperEnded(True), Accept([0], 1, "i"),
+        ev.Noted("n"), ev.CannotStart(Fault("c", "w")), ev.Exited("rank 0", 0, 0), ev.KeeperEnded(True),
+        Accept([0], 1, "i"),
         Reject("c", "w", "y", "f"), WORLD, Abort("r"), Echoed(1),
     ]  # fmt: skip
     made = {type(sample): sample for sample in samples}

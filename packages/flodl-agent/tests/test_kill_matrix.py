@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from agent_fakes import Box, FakeLink, FakeWindow, Running, alive, formed, wait_gone, wait_until
 
-from flodl_wire.join_messages import Abort, HostFault, RankExited, RelayExited
+from flodl_wire import environ
+from flodl_wire.join_messages import Abort, HostFault, RankExited, RelayExited, Step
 
 # A rank as users write them: it starts a shell that starts a process, one with a session of its own, and an orphan.
 # Each announces itself, so that the test knows that all of them are there.
@@ -150,6 +151,66 @@ def test_a_relay_that_is_killed_is_told_at_once_and_ends_the_host(run: Run) -> N
     run.link.answer_bye()
     assert run.agent.wait() == 1
     assert alive(run.mark) == []
+
+
+class Forked:
+    """Two ranks that are forked, or about to be: their torch is a stand-in, which says that it loads and then does
+    what `loading` says where it stands for both.
+    """
+
+    def __init__(self, window: FakeWindow, box: Box, mark: str, loading: str) -> None:
+        self.mark = mark
+        installed = box.root / "installed" / "torch"
+        installed.mkdir(parents=True)
+        once = f"import os, time\nif {environ.LOCAL_RANK!r} not in os.environ:\n    print('loading', flush=True)\n"
+        (installed / "__init__.py").write_text(f"{once}    {loading}")
+        (box.project / "train.py").write_text("import torch, time\nprint('trains', flush=True)\ntime.sleep(600)")
+        self.agent = box.agent(window.spec(ranks=2, path=str(box.project)), MARK=mark)
+        self.link = window.link()
+        self.link.accept([0, 1])
+        env = {"PYTHONPATH": str(installed.parent)}
+        self.link.send(formed(["python", "train.py"], box.project, [0, 1], env=env))
+        self.link.wait_line(0, "loading")
+
+    def pids(self, beginning: bytes) -> list[int]:
+        return [pid for pid in alive(self.mark) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(beginning)]
+
+    def end(self) -> None:
+        self.link.send(Abort("enough"))
+        self.link.answer_bye()
+        assert self.agent.wait() == 1
+        assert alive(self.mark) == []
+
+
+def test_a_fork_server_that_is_killed_costs_time_and_not_the_run(window: FakeWindow, box: Box, mark: str) -> None:
+    run = Forked(window, box, mark, "time.sleep(600)")
+    (server,) = run.pids(b"python\0/")
+    os.kill(server, signal.SIGKILL)
+    for rank in (0, 1):
+        run.link.wait_line(rank, "trains")
+    assert [step.text for step in run.link.all(Step)] == [
+        "relay started",
+        "importing torch, once for all ranks of this host",
+        "every rank imports for itself: the fork server gave up (it was killed by signal 9)",
+        "rank 0 started",
+        "rank 1 started",
+    ]
+    run.end()
+
+
+def test_an_abort_ends_a_fork_server_that_still_loads(window: FakeWindow, box: Box, mark: str) -> None:
+    Forked(window, box, mark, "time.sleep(600)").end()
+
+
+def test_a_forked_rank_that_is_killed_is_told_like_any_other(window: FakeWindow, box: Box, mark: str) -> None:
+    run = Forked(window, box, mark, "pass")
+    for rank in (0, 1):
+        run.link.wait_line(rank, "trains")
+    os.kill(min(run.pids(b"python\0train.py")), signal.SIGKILL)
+    exited = run.link.wait_for(RankExited)
+    assert (exited.signal, exited.code, exited.ordered, exited.out_of_memory) == (signal.SIGKILL, None, False, False)
+    assert len(run.pids(b"python\0train.py")) == 1 and run.pids(b"python\0/") == []
+    run.end()
 
 
 def test_a_killed_rank_is_told_and_the_others_live_on_without_its_leftovers(run: Run) -> None:

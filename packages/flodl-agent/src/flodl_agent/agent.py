@@ -58,6 +58,7 @@ TABLE: dict[type, dict[str, str]] = {
         ev.StdinClosed:  "leave        leave       leave       leave       leave       late     late",
         ev.Signalled:    "leave        leave       leave       leave       leave       hurry    late",
         ev.Started:      "late         late        late        note_start  note_start  late     late",
+        ev.Noted:        "late         late        late        pass_on     pass_on     late     late",
         ev.CannotStart:  "late         late        late        give_up     give_up     late     late",
         ev.Exited:       "late         late        late        note_exit   note_exit   note_exit late",
         ev.KeeperEnded:  "late         late        late        close       close       close    late",
@@ -172,6 +173,9 @@ class Agent:
         if not self._starting:
             self._enter_phase("running", "every process of this host has been started")
         return [ev.Send(Step(f"{event.name} started", event.rank))]
+
+    def _pass_on(self, event: ev.Noted, now: float) -> list[Effect]:
+        return [ev.Send(Step(event.text))]
 
     def _note_exit(self, event: ev.Exited, now: float) -> list[Effect]:
         if event.rank is None:

@@ -53,6 +53,13 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """The keeper has something to say to people."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class CannotStart:
     """A process could not be started; the keeper is ending the others (or was never there: `keeper` False)."""
 
@@ -94,6 +101,7 @@ Event: TypeAlias = (
     | StdinClosed
     | Signalled
     | Started
+    | Noted
     | CannotStart
     | Exited
     | KeeperEnded

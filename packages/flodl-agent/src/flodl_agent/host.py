@@ -23,6 +23,7 @@ from flodl_agent.join_link import JoinLink, dial
 from flodl_agent.keeping import Keeping
 from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Place, check_interface, localize, plan_children
+from flodl_agent.preload import Read, plan_preload
 from flodl_agent.report import Story
 from flodl_agent.road import CannotDial, interface_of
 from flodl_agent.run_dir import make_run_dir
@@ -184,7 +185,9 @@ class Host:
             place = self._settle(formed)
             children = plan_children(localize(formed, place), place)
             self._keeping = Keeping(self._spec.host, self._happened, self._outputs)
-            self._keeping.start(children, self._run_dir)
+            gpus = any(offer.kind != "cpu" for offer in place.offers)
+            preload = plan_preload(children, formed.envelope.mode, gpus=gpus, read=_texts_of(children[-1].cwd))
+            self._keeping.start(children, self._run_dir, preload)
         except Fault as fault:
             self._happened(ev.CannotStart(fault, keeper=False))
         except OSError as err:
@@ -237,6 +240,16 @@ def _lose_our_mind(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     loop.default_exception_handler(context)
     sys.stderr.flush()
     os._exit(exits.NOT_DONE)
+
+
+def _texts_of(folder: str) -> Read:
+    def read(path: str) -> str | None:
+        try:
+            return Path(folder, path).read_text("utf-8")
+        except (OSError, ValueError):
+            return None
+
+    return read
 
 
 def _exact(raw: bytes) -> str:

@@ -6,7 +6,10 @@ user could break).
 
     agent ── stdin ──▶ keeper     one JSON line each: {"plan": …} first, then {"beat": 1}, {"stop": grace seconds}
     agent ◀─ stdout ── keeper     {"started": name}, {"failed": name, "errno": n, "cwd": bool, "why": text},
-                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}
+                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}, {"note": text}
+
+A plan with a "fork" order has its ranks forked from a process that has imported torch for all of them (forking.py).
+Should that fail, for whatever reason, they are executed instead, and a note says why.
 
 - end of stdin: the agent is gone. KILL everything at once.
 - no beat for the plan's `silence_s`: the agent is stopped or stuck. KILL it (through a pidfd: no remembered pid) and
@@ -31,11 +34,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - behind the stdlib
 
 from flodl_agent import descent
+from flodl_agent.forking import Forked, Forking
 from flodl_agent.ladder import Ladder
 from flodl_agent.oom import OomWatch
 
@@ -45,7 +50,8 @@ _GIVE_UP = 10.0  # seconds after KILL: a process in uninterruptible sleep, or an
 
 class Keeper:
     def __init__(self, plan: dict[str, Any], agent: int) -> None:
-        self.children: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # by pid, until reaped
+        self.children: dict[int, tuple[str, subprocess.Popen[bytes] | Forked]] = {}  # by pid, until reaped
+        self.forking: Forking | None = None  # while ranks are being forked
         self.grace: float = plan["grace_s"]
         self.silence: float = plan["silence_s"]
         self.run_dir: str = plan["run_dir"]
@@ -58,36 +64,76 @@ class Keeper:
 
     # ---- starting
 
-    def start(self, children: list[dict[str, Any]]) -> None:
-        """All or nothing: the first that cannot start is reported and the others are ended."""
+    def start(self, children: list[dict[str, Any]], order: dict[str, Any] | None) -> None:
+        """All or nothing: the first that cannot start is reported and the others are ended. With an `order`, those
+        marked "fork" are forked.
+        """
+        forked = [child for child in children if order and child["fork"]]
+        self._execute([child for child in children if child not in forked])
+        if order and forked and not self.ladder.begun:
+            try:
+                self.forking = Forking(order, forked, time.monotonic(), self._die_with_us())
+                report(note=order["note"])
+            except (OSError, ValueError, subprocess.SubprocessError):  # executing them will say it better
+                self._execute(forked)
+
+    def _execute(self, children: list[dict[str, Any]]) -> None:
         for child in children:
             try:
                 process = self._spawn(child)
             except (OSError, ValueError, subprocess.SubprocessError) as err:
                 number = err.errno if isinstance(err, OSError) else None
-                at_cwd = isinstance(err, OSError) and os.fsencode(err.filename or "") == _raw(child["cwd"])
+                at_cwd = isinstance(err, OSError) and os.fsencode(err.filename or "") == child["cwd"]
                 report(failed=child["name"], errno=number, cwd=at_cwd, why=str(err))
                 self.ladder.order(time.monotonic(), 0)
                 break
             self.children[process.pid] = (child["name"], process)
             report(started=child["name"], pid=process.pid)
-        for child in children:  # ours to close, or the agent never sees the end of a child's output
-            for number in (child["out"], child["err"]):
-                os.close(number)
+        _close_outputs(children)
 
     def _spawn(self, child: dict[str, Any]) -> subprocess.Popen[bytes]:
         """From the main thread only: the parent-death signal fires when the thread that forked ends."""
-        keeper = os.getpid()
         return subprocess.Popen(
-            [_raw(word) for word in child["argv"]],
-            env={_raw(name): _raw(value) for name, value in child["env"].items()},
-            cwd=_raw(child["cwd"]),
+            child["argv"],
+            env=child["env"],
+            cwd=child["cwd"],
             stdin=subprocess.DEVNULL,
             stdout=child["out"],
             stderr=child["err"],
             start_new_session=True,
-            preexec_fn=lambda: descent.die_with(keeper),
+            preexec_fn=self._die_with_us(),
         )
+
+    def _die_with_us(self) -> Callable[[], None]:
+        keeper = os.getpid()
+        return lambda: descent.die_with(keeper)
+
+    # ---- forking
+
+    def _note_forked(self) -> None:
+        """Ranks that the fork server has made are ours from here on, although they wait until it has gone."""
+        forking = self.forking
+        if forking is None or forking.pids or forking.why:
+            return
+        forking.hear()
+        for child, pid in zip(forking.children, forking.pids, strict=bool(forking.pids)):
+            self.children[pid] = (child["name"], Forked(pid))
+        if forking.pids:
+            forking.release()
+
+    def _after_forking(self) -> None:
+        """The fork server has ended."""
+        forking, self.forking = self.forking, None
+        assert forking
+        if forking.bury():
+            for child, pid in zip(forking.children, forking.pids, strict=True):
+                report(started=child["name"], pid=pid)
+            _close_outputs(forking.children)
+        elif self.ladder.begun:
+            _close_outputs(forking.children)
+        else:
+            report(note=f"every rank imports for itself: the fork server gave up ({forking.why})")
+            self._execute(forking.children)
 
     # ---- living
 
@@ -95,16 +141,29 @@ class Keeper:
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(wake, select.POLLIN)
+        forking = self.forking
+        if forking:
+            poll.register(forking.reports, select.POLLIN)
         while True:
-            quiet = time.monotonic() - self.last_beat
-            wait = _ENDING_POLL if self.ladder.begun or self.leftovers else max(0.0, self.silence - quiet) + 0.01
+            if forking and self.forking is None:
+                poll.unregister(forking.reports)
+                forking = None
+            now = time.monotonic()
+            wait = max(0.0, self.silence - (now - self.last_beat)) + 0.01
+            if self.forking:
+                wait = min(wait, self.forking.seconds_left(now) + 0.01)
+            if self.ladder.begun or self.leftovers:
+                wait = _ENDING_POLL
             ready = [number for number, _ in poll.poll(wait * 1000)]
             if wake in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 512)
             if 0 in ready and not self._listen(commands):
                 poll.unregister(0)
+            self._note_forked()
             self._reap()
+            if self.forking:
+                self.forking.watch(time.monotonic())
             self._watch_agent()
             if self._nothing_left():
                 return 0
@@ -138,7 +197,11 @@ class Keeper:
         ended = []
         with contextlib.suppress(ChildProcessError):  # no children at all
             while (peek := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if peek.si_pid in self.children:
+                if peek.si_pid not in self.children:
+                    self._note_forked()  # it is ours only since its fork server has ended, and so has said all
+                if self.forking and peek.si_pid == self.forking.pid:
+                    self._after_forking()
+                elif peek.si_pid in self.children:
                     name, process = self.children.pop(peek.si_pid)
                     ended.append((name, process.wait()))
                     self.leftovers[peek.si_pid] = ladder = Ladder()
@@ -155,7 +218,7 @@ class Keeper:
 
     def _nothing_left(self) -> bool:
         """Send what is due; True when the keeper may end."""
-        if not self.children:
+        if not self.children and not self.forking:
             self.ladder.order(time.monotonic(), self.grace)
         if not self.ladder.begun and not self.leftovers:
             return False
@@ -171,7 +234,7 @@ class Keeper:
         if self.ladder.overdue(now) > _GIVE_UP and living:
             report(left=len(living))
             return True
-        return self.ladder.begun and not tree and not self.children
+        return self.ladder.begun and not tree and not self.children and not self.forking
 
     def _send(self, process: descent.Process, number: int | None) -> None:
         """KILL as often as it takes, TERM once: a second one often means "now" to a program that is cleaning up."""
@@ -203,6 +266,18 @@ def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def _exact(child: dict[str, Any]) -> dict[str, Any]:
+    env = {_raw(name): _raw(value) for name, value in child["env"].items()}
+    return {**child, "argv": [_raw(word) for word in child["argv"]], "env": env, "cwd": _raw(child["cwd"])}
+
+
+def _close_outputs(children: list[dict[str, Any]]) -> None:
+    """Ours to close, or the agent never sees the end of a child's output."""
+    for child in children:
+        os.close(child["out"])
+        os.close(child["err"])
+
+
 def report(**event: object) -> None:
     """One line to the agent. It never blocks us: a stopped agent must not keep us from ending its processes."""
     with contextlib.suppress(OSError):
@@ -230,7 +305,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: keeper.ladder.order(time.monotonic(), keeper.grace))
     try:
-        keeper.start(lines[0]["plan"]["children"])
+        plan = lines[0]["plan"]
+        keeper.start([_exact(child) for child in plan["children"]], plan["fork"])
         keeper.obey(lines[1:])
         return keeper.run(commands, wake)
     finally:

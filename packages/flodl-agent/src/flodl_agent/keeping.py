@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from flodl_agent import descent
-from flodl_agent.events import CannotStart, Event, Exited, KeeperEnded, Started
+from flodl_agent.events import CannotStart, Event, Exited, KeeperEnded, Noted, Started
 from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Child
+from flodl_agent.preload import Preload
 from flodl_wire.deadlines import KEEPER_SILENCE, KILL_GRACE, deadline
 from flodl_wire.faults import Refused
 
@@ -43,8 +44,8 @@ class Keeping:
         self._overtime: asyncio.TimerHandle | None = None
         self._left = 0
 
-    def start(self, children: list[Child], run_dir: str) -> None:
-        """Fork the keeper, here in the main thread. Raises OSError."""
+    def start(self, children: list[Child], run_dir: str, preload: Preload | None) -> None:
+        """Fork the keeper, here in the main thread. With `preload` it has the ranks forked. Raises OSError."""
         self._children = {child.name: child for child in children}
         plan = []
         ends: list[int] = []
@@ -52,7 +53,7 @@ class Keeping:
             out, err = self._outputs.open(child.name)
             ends += (out, err)
             what = {"name": child.name, "argv": child.argv, "env": child.env, "cwd": child.cwd}
-            plan.append({**what, "out": out, "err": err})
+            plan.append({**what, "out": out, "err": err, "fork": child.rank is not None})
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_KEEPER)],
@@ -67,7 +68,7 @@ class Keeping:
                 os.close(end)
         assert self._process.stdin and self._process.stdout
         times = {"silence_s": deadline(KEEPER_SILENCE), "grace_s": deadline(KILL_GRACE), "run_dir": run_dir}
-        self._tell({"plan": {"children": plan, **times}})
+        self._tell({"plan": {"children": plan, "fork": preload and preload.order(), **times}})
         os.set_blocking(self._process.stdin.fileno(), False)
         self._loop.add_reader(self._process.stdout.fileno(), self._hear)
         self._spawn(self._follow())
@@ -118,6 +119,8 @@ class Keeping:
                 self._on_event(Started(report["started"], self._children[report["started"]].rank))
             elif "failed" in report:
                 self._on_event(CannotStart(self._why_not(report)))
+            elif "note" in report:
+                self._on_event(Noted(report["note"]))
             elif "left" in report:
                 self._left = report["left"]
             else:
