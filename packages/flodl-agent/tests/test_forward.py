@@ -159,6 +159,32 @@ def test_a_road_that_never_opens_has_its_end(door: int) -> None:
     assert fault.code == "ssh-slow" and "not ready within 5 s" in str(fault)
 
 
+@pytest.mark.parametrize(
+    "option", ["ProxyJump=gate", "ProxyCommand nc %h %p", "StrictHostKeyChecking=no", "Cipher=none", "nonsense"]
+)
+@pytest.mark.parametrize("carrier", ["sshtunnel"], indirect=True)
+def test_an_option_that_only_ssh_knows_is_refused_where_there_is_none(carrier: str, door: int, option: str) -> None:
+    """Left out in silence, it would dial past the gate, or trust whom it should not."""
+    fault = fault_of(Ssh("127.0.0.1", options=["ConnectTimeout=5", option]), door)
+    assert isinstance(fault, Refused) and repr(option) in fault.what and "openssh-client" in fault.fix
+
+
+@pytest.mark.parametrize("carrier", ["sshtunnel"], indirect=True)
+def test_a_proxy_in_the_config_of_ssh_is_not_dialled_past(carrier: str, door: int, tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host box\n  ProxyJump gate\nHost free\n  ProxyJump none\n")
+    fault = fault_of(Ssh("box"), door)
+    assert isinstance(fault, Refused) and "proxyjump" in fault.what and ".ssh/config" in fault.what
+    assert not isinstance(fault_of(Ssh("free", 9), door), Refused)
+
+
+def test_whom_to_dial_may_stand_in_the_options(carrier: str, sshd: Sshd, door: int) -> None:
+    road = sshd.road()
+    more = ["HostName=127.0.0.1", f"Port={sshd.port}", f"IdentityFile={road.identity_file}", f"User={road.user}"]
+    with Forward(Ssh("box", options=[*road.options, *more]), Address("127.0.0.1", door)):
+        pass
+
+
 def test_the_ssh_of_a_killed_join_dies_with_it(sshd: Sshd, door: int) -> None:
     """And nothing that it started stays."""
     mark = f"forward-mark-{door}-"

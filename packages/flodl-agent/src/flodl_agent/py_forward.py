@@ -1,7 +1,8 @@
 """The forward where no `ssh` binary is: sshtunnel on paramiko, at about half OpenSSH's rate.
 
 It holds to the same rules: no prompt, and a host key that is known must be the one that is shown. paramiko itself would
-take any. Options of the `ssh:` block are OpenSSH's and mean nothing here; ~/.ssh/config is read for names and ports.
+take any. Of OpenSSH's options, in the `ssh:` block and in ~/.ssh/config, it knows those that say whom to dial and as
+whom; one that would make another road of it is refused by name.
 """
 
 from __future__ import annotations
@@ -16,11 +17,22 @@ from flodl_agent.forward_argv import ended, host_key_changed, shown
 from flodl_wire.address import Address
 from flodl_wire.config import Ssh
 from flodl_wire.deadlines import deadline
-from flodl_wire.faults import Fault, Transient
+from flodl_wire.faults import Fault, Refused, Transient
 
 _READY = 20.0  # seconds, as for ssh
 _KEEPALIVE = 30.0
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
+
+# What no `ssh` is needed for: these are heeded here …
+HEEDED = ("hostname", "port", "user", "identityfile", "userknownhostsfile")
+# … and these change neither the road nor who is trusted on it, or say what is done in any case.
+NEEDLESS = (
+    "addkeystoagent", "batchmode", "compression", "connectionattempts", "connecttimeout", "controlmaster",
+    "controlpath", "controlpersist", "exitonforwardfailure", "forwardagent", "forwardx11", "hashknownhosts",
+    "identitiesonly", "loglevel", "sendenv", "serveralivecountmax", "serveraliveinterval", "setenv", "tcpkeepalive",
+    "updatehostkeys", "visualhostkey",
+)  # fmt: skip
+IN_A_FILE = ("proxycommand", "proxyjump")  # of the many things that stand in ~/.ssh/config, what cannot be left out
 
 # How paramiko's words would be said by ssh (forward_argv.py reads those).
 _IN_SSH_S_WORDS = {
@@ -44,16 +56,17 @@ class PyForward:
 
         host, port, user = self._where()
         key = self._host_key(host, port)
+        identity = self._ssh.identity_file or options(self._ssh).get("identityfile")
         self._tunnel = sshtunnel.SSHTunnelForwarder(
             (host, port),
             ssh_username=user,
-            ssh_pkey=str(Path(self._ssh.identity_file).expanduser()) if self._ssh.identity_file else None,
+            ssh_pkey=str(Path(identity).expanduser()) if identity else None,
             ssh_host_key=key,
             ssh_config_file=None,
             local_bind_address=("127.0.0.1", self.port),
             remote_bind_address=(self._controller.host, self._controller.port),
             set_keepalive=_KEEPALIVE,
-            host_pkey_directories=[] if self._ssh.identity_file else None,
+            host_pkey_directories=[] if identity else None,
             logger=self._ears.logger,
         )
         self._tunnel.daemon_forward_servers = self._tunnel.daemon_transport = True
@@ -70,7 +83,7 @@ class PyForward:
             raise ended(self._ssh, 255, [f"Permission denied ({err})"]) from None
 
     def _where(self) -> tuple[str, int, str]:
-        """Host, port and user, with ~/.ssh/config as ssh would read it."""
+        """Host, port and user, with ~/.ssh/config as ssh would read it. Raises Refused for what only ssh can do."""
         import paramiko
 
         target = self._ssh.target or ""
@@ -78,8 +91,13 @@ class PyForward:
         config = Path("~/.ssh/config").expanduser()
         if config.is_file():
             found = dict(paramiko.SSHConfig.from_path(str(config)).lookup(target))
-        port = self._ssh.port or int(found.get("port", 22))
-        return found.get("hostname", target), port, self._ssh.user or found.get("user") or getpass.getuser()
+        for name in IN_A_FILE:
+            if found.get(name, "none") != "none":
+                raise unknown(name, str(config))
+        given = options(self._ssh)
+        port = self._ssh.port or int(given.get("port") or found.get("port", 22))
+        user = self._ssh.user or given.get("user") or found.get("user") or getpass.getuser()
+        return given.get("hostname") or found.get("hostname", target), port, user
 
     def _host_key(self, host: str, port: int) -> Any:
         """The key that the sshd must show: the one in known_hosts; at first sight what it shows now, written there."""
@@ -127,11 +145,8 @@ class PyForward:
             transport.close()
 
     def _known_hosts(self) -> Path:
-        for option in self._ssh.options:
-            name, _, value = option.replace("=", " ", 1).partition(" ")
-            if name.lower() == "userknownhostsfile" and value.strip():
-                return Path(value.split()[0]).expanduser()
-        return Path("~/.ssh/known_hosts").expanduser()
+        given = options(self._ssh).get("userknownhostsfile", "")
+        return Path((given.split() or ["~/.ssh/known_hosts"])[0]).expanduser()
 
     def failed(self) -> Fault | None:
         if self._tunnel is None or self._tunnel.is_active:
@@ -147,6 +162,28 @@ class PyForward:
             self._tunnel.stop(force=True)
             for server in servers:  # it leaves the listening sockets to the garbage collector
                 server.server_close()
+
+
+def options(ssh: Ssh) -> dict[str, str]:
+    """The options of the block that are heeded here, names in lower case. Raises Refused for one that needs ssh."""
+    given: dict[str, str] = {}
+    for option in ssh.options:
+        name, _, value = option.strip().replace("=", " ", 1).partition(" ")
+        name, value = name.lower(), value.strip().strip('"')
+        if name in HEEDED:
+            given.setdefault(name, value)  # of one key said twice OpenSSH takes the first
+        elif name not in NEEDLESS and (name, value.lower()) != ("stricthostkeychecking", "accept-new"):
+            raise unknown(option, "the ssh options of the join block")
+    return given
+
+
+def unknown(option: str, where: str) -> Fault:
+    return Refused(
+        "needs-ssh",
+        f"cannot use {option!r} in {where}",
+        "no ssh is installed on this box, and sshtunnel, which stands in for it, does not know that option",
+        "install it (apt install openssh-client), or delete the option",
+    )
 
 
 class _Ears(logging.Handler):
