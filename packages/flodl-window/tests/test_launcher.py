@@ -171,6 +171,8 @@ def test_a_failing_rank_is_named_with_its_last_lines(launch: Any) -> None:
     )
     assert run.state.cause is not None and run.state.cause.rank == 2
     assert (run.result.verdict, run.result.world_size) == ("failed", 3)
+    assert "the hub is gone" not in "\n".join(run.err), "what follows from the cause does not stand over it"
+    assert "the hub is gone" in (run.folder / "runs/latest/log/node-a-relay.log").read_text()
 
 
 def test_a_cut_link_is_named_with_the_end_of_its_agent(launch: Any) -> None:

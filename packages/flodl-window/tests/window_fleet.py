@@ -172,6 +172,7 @@ async def take_part(peer: Peer, formed: WorldFormed, deed: str) -> int:
         await peer.receive()
         return 0
     await peer.until(Abort)
+    peer.send(Log(["the hub is gone"], source="relay", stream="err"))
     for rank in ranks:
         if not (rank == last and deed != "hang"):
             peer.send(RankExited(rank, None, 15, ordered=True))

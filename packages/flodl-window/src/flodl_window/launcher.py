@@ -239,7 +239,9 @@ class Launcher:
         if host:
             where = str(log.rank) if log.rank is not None else "relay" if log.source == "relay" else "agent"
             stream = "out" if log.stream == "out" and log.rank is not None else "err"
-            self.narration.output(f"{host}:{where}", stream, log.lines)
+            # After the verdict a relay only complains of the coordinator's end, on top of the cause.
+            if not (where == "relay" and self.machine.phase.terminal):
+                self.narration.output(f"{host}:{where}", stream, log.lines)
             self.run_dir.log(f"{host}-{where}", log.lines)
             self._check_trouble()
 
