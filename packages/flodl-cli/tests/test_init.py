@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,20 @@ def test_help_of_init_writes_nothing(
     assert main.main(["init", "--help"]) == 0
     assert "usage: fdl init [DIR]" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The system's limit on a file's size stands in for the disk: the first small files fit, train.py does not."""
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+        "from flodl_cli.main import main; sys.exit(main(['init', 'new/demo']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "train.py" in done.stderr and "nothing is left of it" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    done = subprocess.run([sys.executable, "-c", program.replace("new/demo", "mine")], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert (mine.is_dir(), list(mine.iterdir())) == (True, []), "a folder that was there stays"

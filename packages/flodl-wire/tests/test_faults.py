@@ -61,7 +61,7 @@ def test_guarded_keeps_stdout_clean_without_json(capsys: pytest.CaptureFixture[s
 
 def test_guarded_says_what_the_system_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert faults.guarded("fdl", lambda: raising(PermissionError(13, "Permission denied", "/x"))) == exits.NOT_DONE
-    assert capsys.readouterr().err == "fdl: cannot go on: [Errno 13] Permission denied: '/x'\n"
+    assert capsys.readouterr().err == "fdl: cannot go on: /x: Permission denied\n"
 
 
 def test_guarded_turns_ctrl_c_into_130_and_passes_the_code_through() -> None:
@@ -122,7 +122,7 @@ def test_a_fault_goes_to_stderr_or_nowhere_but_never_to_stdout(closed: str) -> N
 @pytest.mark.parametrize("main", ["print('a result'); return 0", "raise faults.Refused('c', 'cannot', 'why', 'fix')"])
 def test_a_full_disk_behind_stdout_is_one_sentence(main: str, as_json: bool) -> None:
     done = run_with(">/dev/full", f"def main(): {main}", as_json)
-    why = "cannot go on: [Errno 28] No space left on device" if "print" in main else "cannot: why\nfix: fix"
+    why = "cannot go on: No space left on device" if "print" in main else "cannot: why\nfix: fix"
     assert (done.returncode, done.stderr) == (1, f"x: {why}\n")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import sys
 
 from flodl_cli import extensions, manifest, project_files, sibling
 from flodl_cli.command import Command, everyone
@@ -14,6 +15,7 @@ from flodl_cli.project_files import Project
 from flodl_cli.verbs import BUILTINS, VERBS, Verb
 from flodl_wire import exits
 from flodl_wire.faults import Fault, printable
+from flodl_wire.modes import MODES
 
 USAGE = """\
 fdl: finds the project, resolves its config, hands over to the tool
@@ -21,17 +23,16 @@ fdl: finds the project, resolves its config, hands over to the tool
 usage: fdl [options] [@env] <command> [words of the command ...]
 """
 
-OPTIONS = """\
-options, before the command (all words behind it are its own, untouched):
-  @ENV, --env ENV   lay fdl.ENV.yml over fdl.yml; FDL_ENV does the same
-  --gpus DEVICES    all, a list such as 0,1, or cpu:2 for two ranks on the processor
-  --mode MODE       how ranks average: cpu_sync, cpu_cadence, cpu_async, nccl_sync, nccl_cadence, torch
-  --no-append       leave out what `append:` of the command adds
-  --no-prebuild     start at once, without building for the hosts first
-  -v, -vv, -vvv     say more; -q says less
-  -h, --help        this
-  -V, --version     the version of fdl
-"""
+OPTIONS = [
+    ("@ENV, --env ENV", "lay fdl.ENV.yml over fdl.yml; FDL_ENV does the same"),
+    ("--gpus DEVICES", "all, a list such as 0,1, or cpu:2 for two ranks on the processor"),
+    ("--mode MODE", f"how ranks average: {', '.join(MODES)}"),
+    ("--no-append", "leave out what `append:` of the command adds"),
+    ("--no-prebuild", "start at once, without building for the hosts first"),
+    ("-v, -vv, -vvv", "say more; -q says less"),
+    ("-h, --help", "this"),
+    ("-V, --version", "the version of fdl"),
+]
 
 
 def main(line: CommandLine) -> int:
@@ -60,7 +61,7 @@ def overview(env: str | None) -> str:
     if others:
         parts.append(_table("other tools installed here:", [(word, _origin(word)) for word in others]))
     parts.append(_table("fdl's own:", list(BUILTINS.items())))
-    parts.append(OPTIONS)
+    parts.append(_table("options, before the command (all words behind it are its own, untouched):", OPTIONS))
     parts.append("`fdl help COMMAND` says what one command is.\n")
     return "\n".join(parts)
 
@@ -156,7 +157,32 @@ def _origin(word: str) -> str:
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:
     width = max([12, *(len(name) for name, _ in rows)])
-    return title + "\n" + "".join(f"  {name:<{width}}  {text}".rstrip() + "\n" for name, text in rows)
+    room = columns() - width - 4
+    text = title + "\n"
+    for name, description in rows:
+        first, *more = wrapped(description, room) if room >= 20 else [description]
+        text += f"  {name:<{width}}  {first}".rstrip() + "\n"
+        text += "".join(" " * (width + 4) + line + "\n" for line in more)
+    return text
+
+
+def columns() -> int:
+    """Of the terminal that reads this; as many as one likes where none does (a pipe, a page of the docs)."""
+    try:
+        return os.get_terminal_size(1).columns if sys.stdout.isatty() else 1 << 16
+    except OSError:
+        return 1 << 16
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """`text` in lines of at most `room` signs, broken between words where there is a blank."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
+            lines.append(word)
+        else:
+            lines[-1] += (" " if lines[-1] else "") + word
+    return lines
 
 
 def _verb_line(verb: Verb) -> str:

@@ -45,21 +45,43 @@ def main(line: CommandLine) -> int:
 
 
 def write(folder: str) -> None:
-    """Write the project into `folder`. Raises Refused before anything is touched when a file of it is there already."""
+    """Write the project into `folder`. Raises Refused before anything is touched when a file of it is there already;
+    one that fails half-way (a full disk) leaves nothing behind.
+    """
+    what = f"cannot write a project into {os.path.abspath(folder)}"
     there = [name for name in FILES.values() if os.path.lexists(os.path.join(folder, name))]
     if there:
-        what = f"cannot write a project into {os.path.abspath(folder)}"
         raise Refused("exists", what, f"there is already {', '.join(there)}", "choose another folder: fdl init DIR")
+    written: list[str] = []
+    made = missing_folders(folder)
     try:
         os.makedirs(folder, exist_ok=True)
         for source, target in FILES.items():
             with open(os.path.join(TEMPLATE, source), "rb") as file:
                 data = file.read()
-            with open(os.path.join(folder, target), "xb") as file:
+            path = os.path.join(folder, target)
+            with open(path, "xb") as file:
+                written.append(path)
                 file.write(data)
     except OSError as err:
-        what = f"cannot write a project into {os.path.abspath(folder)}"
-        raise Refused("unwritable", what, f"{err.filename}: {err.strerror}" if err.filename else str(err)) from None
+        for path in written:
+            os.unlink(path)
+        for path in made:
+            if os.path.isdir(path):
+                os.rmdir(path)
+        where = err.filename or (written[-1] if written else folder)
+        fix = "make room, or choose a folder that you may write: fdl init DIR"
+        raise Refused("unwritable", what, f"{where}: {err.strerror or err}; nothing is left of it", fix) from None
+
+
+def missing_folders(folder: str) -> list[str]:
+    """`folder` and those above it that are not there, the deepest first."""
+    found = []
+    path = os.path.abspath(folder)
+    while not os.path.isdir(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
 
 
 def _next_steps(folder: str) -> str:

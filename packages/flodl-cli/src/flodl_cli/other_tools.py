@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from flodl_cli import extensions, manifest, project_files, sibling
@@ -49,6 +50,9 @@ def unknown(word: str, project: Project | None, commands: dict[str, Command]) ->
     """The fault for a word that means nothing here, with what was probably meant."""
     if project is not None and word in project_files.overlays(project.root):
         why, fix = f"{word!r} is an environment, not a command", f"write it as fdl @{word} <command>"
+    elif project is not None and os.path.isfile(example := os.path.join(project.root, f"fdl.{word}.yml.example")):
+        why = f"{word!r} is an environment of which there is only an example"
+        fix = f"cp {example} {example[: -len('.example')]}, fill it in, and write fdl @{word} <command>"
     else:
         known = [*manifest.names(commands), *VERBS, *BUILTINS, *extensions.words()]
         nested = [name for name in manifest.names(commands) if name.split()[-1] == word]

@@ -52,14 +52,24 @@ def offer_copy(example: str) -> bool:
         return False
     target = os.path.splitext(example)[0]
     question = f"fdl: there is no {target}, but an example of it. Copy it there? [y/N] "
-    print(question, end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        return False
+    answer = ""
     try:
-        with open(example, "rb") as source, open(target, "xb") as copy:
+        print(question, end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    finally:
+        if not answer.endswith("\n"):  # Ctrl-C, Ctrl-D: what comes next has a line of its own
+            print(file=sys.stderr)
+    if answer.strip().lower() not in ("y", "yes"):
+        return False
+    temporary = f"{target}.{os.getpid()}"
+    try:
+        with open(example, "rb") as source, open(temporary, "xb") as copy:
             copy.write(source.read())
+        os.rename(temporary, target)
     except OSError as err:
-        raise Refused("unwritable", f"cannot write {target}", err.strerror or str(err)) from None
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise Refused("unwritable", f"cannot write {target}", err.strerror or str(err), "copy it by hand") from None
     return True
 
 

@@ -107,7 +107,8 @@ def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> 
         _give_up(1)
         return exits.NOT_DONE
     except OSError as err:  # a full disk, a folder that may not be read: the system's own words say it best
-        return _report(program, Broken("system", "cannot go on", str(err)), as_json)
+        where = f"{err.filename}: " if err.filename else ""
+        return _report(program, Broken("system", "cannot go on", where + (err.strerror or str(err))), as_json)
 
 
 def _report(program: str, fault: Fault, as_json: bool) -> int:
