@@ -65,7 +65,6 @@ class Taken(msgspec.Struct, tag="taken"):
     """From the hub: connection `number` no longer counts as in flight: authenticated, dropped, or held."""
 
     number: int
-    why: str = ""  # when dropped
 
 
 class RelayIn(msgspec.Struct, tag="relay_in"):
