@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,11 +137,26 @@ def test_a_worker_with_a_read_only_key_gets_what_git_would_ship(fleet: Fleet) ->
     (fleet.project / "link").symlink_to("sub/run.sh")
     (fleet.project / "dangling").symlink_to("nowhere")
     Path(os.fsdecode(os.fsencode(fleet.project) + b"/\xff")).write_text("raw")
+    (fleet.project / "empty").mkdir()
+    os.mkfifo(fleet.project / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:  # a path that long fits no socket's address but a relative one
+        here = os.open(".", os.O_RDONLY)
+        os.chdir(fleet.project)
+        listening.bind("sock")
+        os.fchdir(here)
+        os.close(here)
+    leaving = {"absolute": "/etc/passwd", "out": "../other", "by": "out/x"}
+    for name, target in leaving.items():
+        (fleet.project / name).symlink_to(target)
     report = fleet.publish("--", "--lr", "0.1")
+    for name in leaving:
+        assert any(each.startswith(f"{name} -> ") for each in report["warnings"]), report["warnings"]
     assert any("secret.py does not travel" in each and ".gitignore:1" in each for each in report["warnings"])
     assert "ckpt/" in {each["path"] for each in report["left_out"]}
     assert report["worker_specs"]["rrsync"] == "rsync://root@desk:/tree"
     answer = fleet.fetch()
+    for name in leaving:
+        (fleet.project / name).unlink()
     assert present(fleet.copy) == shipped(fleet.project)
     assert (answer["run"], answer["args"]) == (report["run"], ["--lr", "0.1"])
 
@@ -154,6 +171,23 @@ def test_a_worker_with_a_read_only_key_gets_what_git_would_ship(fleet: Fleet) ->
     got = present(fleet.copy)
     assert got.pop("target/built")
     assert got == shipped(fleet.project)
+
+
+def test_a_large_history_and_ignored_checkpoints_cost_a_publish_nothing(fleet: Fleet) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=fleet.project, check=True)
+    objects = fleet.project / ".git/objects"
+    for number in range(20_000):
+        folder = objects / f"{number % 256:02x}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number:038x}").write_text("")
+    fleet.write(__gitignore="ckpt/\n")
+    (fleet.project / "ckpt").mkdir()
+    with (fleet.project / "ckpt/model.bin").open("wb") as checkpoint:
+        checkpoint.truncate(2 << 30)
+    began = time.monotonic()
+    report = fleet.publish()
+    assert time.monotonic() - began < 10
+    assert report["files"] == 3 and {"path": "ckpt/", "why": "git ignores it"} in report["left_out"]
 
 
 def test_a_plain_key_takes_the_absolute_path_and_the_guarded_one_only_its_folder(fleet: Fleet) -> None:

@@ -240,6 +240,11 @@ def test_an_rsync_transfer_is_swept_proven_and_mended(made: World, monkeypatch: 
     assert set(content(copy(made))) == {*content(made.source), "target/x"}
     made.manifest.unlink()
     assert made.ask("fetch", spec, "--to", made.worker)["error"]["code"] == "no-manifest"
+    quiet = ssh.read_text()
+    ssh.write_text(quiet.replace("exec", "echo Welcome to h; exec"))
+    error = made.ask("fetch", spec, "--to", made.worker)["error"]
+    assert (error["family"], error["code"]) == ("transient", "shell-talks") and "ssh h true" in error["fix"]
+    ssh.write_text(quiet)
     error = made.ask("fetch", f"rsync://h:{made.root}/nowhere", "--to", made.worker)["error"]
     assert (error["family"], error["code"]) == ("transient", "no-tree")
     answer = made.ask("fetch", f"rsync://h:{made.source}", "--to", made.worker, "--bin", "train.py")

@@ -122,6 +122,11 @@ def _rsync_failed(source: Source, ended: child.Ended) -> Fault:
     text = "\n".join(ended.tail)
     if "No space left" in text:
         return _full(what, None)
+    if "is your shell clean" in text:
+        host = f"{source.user and source.user + '@'}{source.host}"
+        why = "the login shell of the other box prints something before rsync can speak"
+        fix = f"let its start files print only when they are interactive; nothing may come of: ssh {host} true"
+        return Transient("shell-talks", what, why, fix)
     if ended.code == 255 or "Permission denied (" in text:
         said = next((line for line in reversed(ended.tail) if line and not line.startswith("rsync")), ended.how)
         return Transient(
