@@ -33,6 +33,28 @@ from flodl_wire.plane_messages import Applied, Deposit, EvalDone, Finish, Leavin
 from flodl_wire.result import RunResult
 from flodl_wire.specs import RankPlace
 
+SETTLED = 10  # windows after which a cadence has had the time to find its link
+
+
+@dataclass(frozen=True)
+class Link:
+    """The slowest road between hub and hosts: `parameters` float32 travel up while the average travels down, chunk by
+    chunk; `rate` in Mbit/s each way, `delay_ms` each way. `share`: bytes of the wire over those of float32.
+    """
+
+    rate: float
+    parameters: float
+    delay_ms: float = 0.0
+    share: float = 1.0
+
+    @property
+    def sync_ms(self) -> float:
+        """One chunk more than one way: the last chunk of the sum goes up before the last of the average comes down.
+        Sealing, heads and TCP take 3 %.
+        """
+        chunk = min(1 << 20, 4 * self.parameters)
+        return 1.03 * 8 * self.share * (4 * self.parameters + chunk) / (self.rate * 1e3) + 3 * self.delay_ms
+
 
 @dataclass(frozen=True)
 class Case:
@@ -50,6 +72,7 @@ class Case:
     latency_ms: float = 0.5  # one message between a rank and the hub
     jitter: float = 0.05  # standard deviation of a batch's time, as a share of it
     mode: str = "cpu_cadence"
+    link: Link | None = None  # instead of sync_ms: what an average costs over it
     change: tuple[float, Sequence[float]] | None = None  # from so many seconds on: these speeds
 
 
@@ -60,6 +83,7 @@ class Outcome:
     result: RunResult
     efficiency: float
     windows: list[dict[int, int]] = field(default_factory=list)  # batches per rank of every window, in order
+    settled_sync: float | None = None  # the share of averages in the time behind the tenth window
 
 
 class World:
@@ -76,6 +100,7 @@ class World:
         self._coordinator = Coordinator("sim", case.mode)
         self._idle_since: dict[int, float] = {}
         self._sync: dict[int, float] = {}
+        self._costs: list[tuple[float, float]] = []  # (when it began, ms) of every average
 
     def run(self) -> Outcome:
         case = self.case
@@ -95,7 +120,13 @@ class World:
         if self.result is None:
             raise RuntimeError("the simulated run came to a stop before its end")
         alone = sum(case.batch / ms * 1e3 for ms in case.ms)
-        return Outcome(self.result, self.result.samples_per_s / alone, self.windows)
+        return Outcome(self.result, self.result.samples_per_s / alone, self.windows, self._settled_sync())
+
+    def _settled_sync(self) -> float | None:
+        if len(self._costs) <= SETTLED + 1:
+            return None
+        since = self._costs[SETTLED + 1][0]  # the first is the broadcast
+        return sum(ms for began, ms in self._costs if began >= since) / 1e3 / (self.now - since)
 
     def _tell(self, event: HubEvent) -> None:
         for order in self._coordinator.handle(event, self.now):
@@ -123,7 +154,8 @@ class World:
                 for rank, plan in round.plans.items()
             }
         )
-        cost = self.case.sync_ms * self._noise()
+        cost = (self.case.link.sync_ms if self.case.link else self.case.sync_ms) * self._noise()
+        self._costs.append((self.now, cost))
         self._after(cost, lambda: self._tell(RoundDone(round.round, round.attempt)))
         for rank in range(len(self.case.ms)):
             self._sync[rank] = cost
@@ -174,6 +206,8 @@ class World:
 DIGITS = Case("digits", (2.0, 5.0), evaluate_ms=3.0, epochs=300)
 CHARLM = Case("charlm", (60.0, 150.0), samples=8000, batch=16, epochs=2, sync_ms=15.0, evaluate_ms=20.0)
 
+LARGE = Case("large", (60.0, 150.0), samples=16 * 40_000, batch=16, epochs=3)
+
 CASES = [
     replace(DIGITS, name="digits 1:1", ms=(2.0, 2.0)),
     replace(DIGITS, name="digits 2.5:1"),
@@ -190,11 +224,16 @@ CASES = [
         CHARLM, name="charlm 3 ranks, one changes", ms=(60.0, 60.0, 150.0), epochs=4, change=(60.0, (150.0, 60.0, 60.0))
     ),
     replace(DIGITS, name="digits 2.5:1, cpu_sync", mode="cpu_sync", epochs=20),
+    replace(LARGE, name="25 M, 50 Mbit/s", link=Link(50, 25e6)),
+    replace(LARGE, name="25 M, 50 Mbit/s, int8", link=Link(50, 25e6, share=0.252)),
+    replace(LARGE, name="25 M, 20 Mbit/s", link=Link(20, 25e6, 20.0)),
+    replace(LARGE, name="25 M, 1 Gbit/s", link=Link(1000, 25e6)),
+    replace(LARGE, name="4 M, 100 Mbit/s + 20 ms", ms=(8.0, 20.0), link=Link(100, 4e6, 20.0)),
 ]
 
 
 def table(cases: Sequence[Case]) -> list[str]:
-    heads = f"{'samples/s':>10} {'balance':>8} {'efficiency':>10} {'sync':>6} {'rounds':>7}  a window"
+    heads = f"{'samples/s':>10} {'balance':>8} {'efficiency':>10} {'sync':>6} {'later':>6} {'rounds':>7}  a window"
     lines = [f"{'case':<30} {'wall s':>8} {heads}"]
     for case in cases:
         outcome = World(case).run()
@@ -202,7 +241,8 @@ def table(cases: Sequence[Case]) -> list[str]:
         typical = outcome.windows[len(outcome.windows) * 3 // 4] if outcome.windows else {}
         shares = " ".join(str(n) for n in typical.values())
         figures = f"{result.samples_per_s:>10,.0f} {result.balance or 0:>8.3f} {outcome.efficiency:>10.3f}"
-        costs = f"{result.sync_share or 0:>6.3f} {result.rounds:>7,}"
+        later = "" if outcome.settled_sync is None else f"{outcome.settled_sync:.3f}"
+        costs = f"{result.sync_share or 0:>6.3f} {later:>6} {result.rounds:>7,}"
         lines.append(f"{case.name:<30} {result.wall_s:>8.1f} {figures} {costs}  {shares}")
     return lines
 

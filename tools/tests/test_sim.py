@@ -14,6 +14,12 @@ def test_uneven_ranks_are_kept_busy(case: sim.Case) -> None:
     assert outcome.result.samples == case.samples * case.epochs
 
 
+@pytest.mark.parametrize("case", [case for case in sim.CASES if case.link], ids=lambda case: case.name)
+def test_averages_over_a_slow_link_take_the_promised_share_after_ten_windows(case: sim.Case) -> None:
+    settled = sim.World(case).run().settled_sync
+    assert settled is not None and settled <= 0.08
+
+
 @pytest.mark.parametrize("ms", [(2.0, 5.0), (2.0, 8.0), (60.0, 150.0), (60.0, 240.0)])
 def test_together_they_reach_nine_tenths_of_what_they_do_alone(ms: tuple[float, ...]) -> None:
     samples = 1437 if ms[0] < 10 else 8000

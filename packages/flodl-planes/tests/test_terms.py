@@ -34,7 +34,7 @@ def test_a_number_that_cannot_be_meant_is_refused_by_name_with_a_fix(argument: s
     ("knob", "value"),
     [
         ("anchor", 0), ("anchor", 2.0), ("min_anchor", 0), ("max_anchor", 0), ("overhead_target", 0.0),
-        ("overhead_target", 1), ("max_batch_diff", -1), ("relax_up", 1), ("guard", "level"),
+        ("overhead_target", 1), ("max_batch_diff", -1), ("relax_up", 1), ("meta_controller", "on"), ("guard", "level"),
         ("divergence_threshold", 0), ("partition_ratios", []), ("partition_ratios", [1, 0]), ("partition_ratios", 3),
     ],
 )  # fmt: skip

@@ -18,8 +18,9 @@ class Terminal(io.StringIO):
 
 
 PROGRESS = Progress(
-    1, 5, 61, 100, 1520.4, 0.2131, balance=0.9, ranks=[RankProgress(0, 1100, 9), RankProgress(1, 420, 3, stalled=True)]
-)
+    1, 5, 61, 100, 1520.4, 0.2131, balance=0.9, sync_share=0.041, anchor=1, anchor_host="node-b",
+    ranks=[RankProgress(0, 1100, 9), RankProgress(1, 420, 3, stalled=True)],
+)  # fmt: skip
 
 
 def test_a_terminal_gets_colours_and_nothing_that_moves_it() -> None:
@@ -102,10 +103,13 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
 
 
 def test_the_figures_fit_the_line() -> None:
-    assert plain(PROGRESS) == "epoch 2/5, 61 %, 1520 samples/s, loss 0.2131, ranks 0: 1100/s 1: stalled"
+    figures = "balance 0.90, sync 0.04, anchor rank 1 (node-b)"
+    assert plain(PROGRESS) == f"epoch 2/5, 61 %, 1520 samples/s, loss 0.2131, {figures}, ranks 0: 1100/s 1: stalled"
     for width in (20, 60, 100, 200):
         assert len(bar(PROGRESS, width)) < width
-    assert "▕" in bar(PROGRESS, 120) and "balance 0.90" in bar(PROGRESS, 120)
+    assert "▕" in bar(PROGRESS, 120) and figures in bar(PROGRESS, 160)
+    alone = Progress(1, 5, 61, 100, 1520.4, balance=1.0, ranks=[RankProgress(0, 1100, 9)])
+    assert "balance" not in plain(alone), "of one rank there is nothing to say"
 
 
 class Gate(io.StringIO):

@@ -94,6 +94,21 @@ def test_the_first_report_never_proposes_growth_and_the_second_does() -> None:
     assert settled({0: 10.0, 1: 10.0}, 2, sync_ms=400.0).anchor == 20
 
 
+def test_one_hiccup_of_the_network_grows_nothing() -> None:
+    cadence = settled({0: 10.0, 1: 10.0}, 8, sync_ms=1.0)
+    cadence.report(window(cadence, {0: 10.0, 1: 10.0}), 900.0)
+    assert cadence.anchor == 10
+
+
+@pytest.mark.parametrize(
+    ("ms", "sync_ms"), [(100.0, 40_000.0), (100.0, 16_000.0), (5.0, 40_000.0), (5.0, 1300.0), (0.5, 300.0)]
+)
+def test_any_link_is_within_its_target_after_ten_windows(ms: float, sync_ms: float) -> None:
+    """25 million parameters over 20 Mbit/s take 40 s: sixteen times what a window of a hundred batches lasts."""
+    cadence = settled({0: ms / 2.5, 1: ms}, 9, sync_ms=sync_ms)
+    assert sync_ms / (cadence.anchor * ms + sync_ms) <= 0.052
+
+
 def test_growth_waits_while_the_epoch_caps_the_window() -> None:
     cadence = settled({0: 10.0, 1: 10.0}, 1)
     assert cadence.window(15, {}) == {0: 8, 1: 7}

@@ -32,6 +32,13 @@ def test_counts_beyond_the_epoch_are_scaled_and_the_rest_goes_to_the_largest() -
     assert counts.cap_to_epoch({0: 25, 1: 10, 2: 1}, 2) == ({0: 1, 1: 1, 2: 1}, True)
 
 
+def test_no_rank_gets_more_than_the_slowest_and_the_spread() -> None:
+    assert counts.within_spread({0: 25, 1: 10, 2: 11}, 5) == {0: 15, 1: 10, 2: 11}
+    assert counts.within_spread({0: 25, 1: 10}, 0) == {0: 10, 1: 10}
+    assert counts.within_spread({0: 4, 1: 0}, 0) == {0: 1, 1: 0}, "somebody must go on"
+    assert counts.within_spread({0: 25, 1: 10}, 100) == {0: 25, 1: 10}
+
+
 def test_a_clamped_total_hands_the_remainder_to_the_first_ranks() -> None:
     assert counts.clamp_total({0: 3, 1: 3, 2: 3}, 5) == {0: 2, 1: 2, 2: 1}
     assert counts.clamp_total({0: 3, 1: 3}, 9) == {0: 3, 1: 3}

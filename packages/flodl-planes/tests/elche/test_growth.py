@@ -28,5 +28,24 @@ def test_growth_ends_at_the_largest_anchor() -> None:
     assert growth.proposal(Settings(max_anchor=12), 12, 0.8, warmup=False) is None
 
 
+def test_the_default_bound_gives_way_to_a_link_that_needs_more() -> None:
+    assert growth.proposal(Settings(), 900, 0.8, warmup=False) == 1800
+    assert growth.proposal(Settings(max_anchor=1000), 900, 0.8, warmup=False) == 1000
+
+
+def test_the_anchor_a_link_asks_for_is_the_smallest_within_the_target() -> None:
+    settings = Settings()
+    for anchor_ms, sync_ms in ((10.0, 8.0), (100.0, 16_000.0), (2.0, 1280.0)):
+        asked = growth.wanted(settings, anchor_ms, sync_ms, 0.0)
+        assert growth.overhead(asked, anchor_ms, sync_ms, 0.0) <= 0.05
+        assert asked == 1 or growth.overhead(asked - 1, anchor_ms, sync_ms, 0.0) > 0.05
+
+
+def test_doubling_begins_where_six_doublings_are_enough() -> None:
+    assert growth.leap(Settings(), 20, 3040) == 48
+    assert growth.leap(Settings(), 20, 1280) is None
+    assert growth.leap(Settings(max_anchor=30), 20, 3040) == 30
+
+
 def test_an_overhead_of_nothing_is_no_overhead() -> None:
     assert growth.overhead(10, 0.0, 0.0, 0.0) == 0.0

@@ -19,6 +19,13 @@ def test_a_fall_in_between_starts_the_count_again() -> None:
     assert [trend.read(value, 10) for value in (0.06, 0.07, 0.05, 0.08, 0.09)] == [Stable()] * 5
 
 
+def test_windows_that_grow_are_no_objection_to_themselves() -> None:
+    """Ranks part at the same pace; they drift further because they are left alone for longer."""
+    trend = TrendGuard(0.05)
+    assert [trend.read(0.01 * n, 10 * n) for n in (1, 2, 4, 8, 16, 32)] == [Stable()] * 6
+    assert [trend.read(0.4 * n, 320) for n in (1, 2, 3)][-1] == SuppressGrowth()
+
+
 def test_fast_exponential_growth_nudges_down_and_slow_growth_suppresses() -> None:
     fast, slow = MsfGuard(), MsfGuard()
     assert [fast.read(1e-3 * math.exp(0.02 * 10 * t), 10) for t in range(4)][-1] == NudgeDown(0.5)

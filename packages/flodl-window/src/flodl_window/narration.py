@@ -50,14 +50,31 @@ class Narration:
 
 
 def plain(progress: Progress) -> str:
-    """One line of figures: "epoch 2/5, 61 %, 1520 samples/s, loss 0.213, ranks 0: 1100/s 1: 420/s"."""
+    """One line of figures: "epoch 2/5, 61 %, 1520 samples/s, loss 0.213, balance 0.93, sync 0.04, anchor rank 1
+    (node-b), ranks 0: 1100/s 1: 420/s".
+    """
     parts = [f"epoch {progress.epoch + 1}/{progress.epochs}"]
     if progress.dataset:
         parts.append(f"{100 * progress.samples // progress.dataset} %")
     parts.append(f"{progress.samples_per_s:.0f} samples/s")
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4g}")
+    parts += together(progress)
     return ", ".join(parts) + (f", ranks {rates(progress)}" if progress.ranks else "")
+
+
+def together(progress: Progress) -> list[str]:
+    """How several ranks fit: "balance 0.93", "sync 0.04", "anchor rank 2 (node-b)"; of one there is nothing to say."""
+    parts: list[str] = []
+    if len(progress.ranks) < 2:
+        return parts
+    if progress.balance is not None:
+        parts.append(f"balance {progress.balance:.2f}")
+    if progress.sync_share is not None:
+        parts.append(f"sync {progress.sync_share:.2f}")
+    if progress.anchor is not None:
+        parts.append(f"anchor rank {progress.anchor}" + (f" ({progress.anchor_host})" if progress.anchor_host else ""))
+    return parts
 
 
 def rates(progress: Progress) -> str:
@@ -74,8 +91,8 @@ def bar(progress: Progress, width: int) -> str:
     tail = f" {100 * share:3.0f} % {progress.samples_per_s:.0f}/s"
     if progress.loss is not None:
         tail += f" loss {progress.loss:.4g}"
-    if progress.balance is not None and len(progress.ranks) > 1:
-        tail += f" balance {progress.balance:.2f}"
+    if together(progress):
+        tail += " " + ", ".join(together(progress))
     if progress.ranks:
         tail += f" │ {rates(progress)}"
     room = min(24, width - len(head) - len(tail) - 3)

@@ -106,6 +106,7 @@ class Progress(msgspec.Struct, tag="progress", omit_defaults=True):
     balance: float | None = None
     sync_share: float | None = None
     anchor: int | None = None  # rank
+    anchor_host: str = ""  # where that rank is
     rounds: int = 0
     ranks: list[RankProgress] = []
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from flodl_planes.coordinator.pool import Pool, Span
 from flodl_planes.elche.cadence import Cadence, Measured
-from flodl_planes.elche.counts import clamp_total, finish_together
+from flodl_planes.elche.counts import clamp_total, finish_together, within_spread
 from flodl_planes.elche.overshoot import Overshoot
 
 # Ours: batches per rank of the very first window. Nothing is known yet, so everyone gets as many, and the fast wait
@@ -29,8 +29,10 @@ class Dealer(Protocol):
         once.
         """
 
-    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
-        """What the ranks measured in the window that has just been averaged."""
+    def report(
+        self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
+    ) -> None:
+        """What the ranks measured in the window that has just been averaged; `rate`: their learning rate."""
 
     def drop(self, rank: int) -> None:
         """The rank is gone."""
@@ -62,7 +64,9 @@ class Lockstep:
     ) -> dict[int, list[Span]]:
         return {rank: pool.take(1) for rank in ranks}
 
-    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
+    def report(
+        self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
+    ) -> None:
         pass
 
     def drop(self, rank: int) -> None:
@@ -93,8 +97,10 @@ class Paced:
     def speed(self, rank: int) -> float:
         return self.cadence.smoothed(rank) if rank in self.cadence.trust else 0.0
 
-    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
-        self.cadence.report(measured, sync_ms, divergence)
+    def report(
+        self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
+    ) -> None:
+        self.cadence.report(measured, sync_ms, divergence, rate)
 
     def drop(self, rank: int) -> None:
         self.cadence.drop(rank)
@@ -103,6 +109,9 @@ class Paced:
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
     ) -> dict[int, list[Span]]:
         counts = self._counts(pool.batches, ranks, epoch_batches, busy_ms)
+        limit = self.cadence.settings.max_batch_diff
+        if limit is not None:
+            counts = within_spread(counts, limit)  # what is left over is the next window's
         return {rank: pool.take(counts[rank]) for rank in ranks}
 
     def _counts(
@@ -150,8 +159,10 @@ class Free(Paced):
     def allowance(self, rank: int) -> int | None:
         return self._overshoot.of(rank)
 
-    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None) -> None:
-        super().report(measured, sync_ms, divergence)
+    def report(
+        self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
+    ) -> None:
+        super().report(measured, sync_ms, divergence, rate)
         for rank, figures in measured.items():
             if figures.late_ms > 0:
                 self._overshoot.report(rank, figures.late_ms, self.speed(rank))

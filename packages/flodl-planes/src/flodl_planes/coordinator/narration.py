@@ -96,6 +96,7 @@ def progress(training: Training, accounts: Accounts, now: float) -> Progress:
     """Live numbers for the bar and state.json."""
     tally = accounts.epoch if accounts.epoch.samples else accounts.run
     terms = training.terms
+    anchor = training.dealer.anchor_rank
     return Progress(
         epoch=min(training.merged_epochs, terms.epochs - 1),
         epochs=terms.epochs,
@@ -105,7 +106,8 @@ def progress(training: Training, accounts: Accounts, now: float) -> Progress:
         loss=tally.loss,
         balance=_short(tally.balance),
         sync_share=_short(tally.sync_share),
-        anchor=training.dealer.anchor_rank,
+        anchor=anchor,
+        anchor_host="" if anchor is None else training.cohort[anchor].place.host,
         rounds=accounts.rounds,
         ranks=[
             RankProgress(

@@ -249,10 +249,11 @@ class Training:
         }
         sync = [deposit.sync_ms for _, deposit in took.values()]
         drift = [deposit.divergence for _, deposit in took.values() if deposit.divergence is not None]
-        sync_ms = statistics.fmean(sync) if sync else 0.0
+        rates = [deposit.lr for _, deposit in took.values() if deposit.lr is not None]
         if self._round > 0:  # deposits tell of the round before theirs; the first one is the broadcast
-            self.accounts.averaged(sync_ms)
-        self.dealer.report(measured, sync_ms, max(drift) if drift else None)
+            self.accounts.averaged(statistics.fmean(sync) if sync else 0.0)
+        slowest_road = max(sync, default=0.0)  # the others' averages came sooner, and they wait for it all the same
+        self.dealer.report(measured, slowest_road, max(drift, default=None), max(rates, default=None))
 
     # --- plans
 

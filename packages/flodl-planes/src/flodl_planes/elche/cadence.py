@@ -8,6 +8,8 @@ reports; the anchor may move) → *mature* (20).
 from __future__ import annotations
 
 import math
+import statistics
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +17,9 @@ from flodl_planes.elche import counts as count_rules
 from flodl_planes.elche import growth
 from flodl_planes.elche.anchor import elect
 from flodl_planes.elche.guards import NudgeDown, Stable, SuppressGrowth, Verdict, guard
+from flodl_planes.elche.meta import MetaController
 from flodl_planes.elche.settings import (
+    COSTS,
     COUNT_HYSTERESIS,
     GROWTH_REARM,
     MATURE_AFTER,
@@ -69,6 +73,8 @@ class Cadence:
         self._growth_off = False
         self._consecutive_stable = 0
         self._guard = guard(settings.guard, settings.divergence_threshold)
+        self._meta = MetaController() if settings.meta_controller else None
+        self._costs: deque[float] = deque(maxlen=COSTS)
         if settings.speed_hint:
             slow, ratio = settings.speed_hint
             hinted = max(1, count_rules.half_away(self.anchor * ratio))
@@ -114,8 +120,16 @@ class Cadence:
         capped, self.cap_binding = count_rules.cap_to_epoch(eased, epoch_batches)
         return capped
 
-    def report(self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None = None) -> None:
-        """One window's figures. Ranks without batches count as missing; `sync_ms` is what its average cost."""
+    def report(
+        self,
+        measured: Mapping[int, Measured],
+        sync_ms: float,
+        divergence: float | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """One window's figures. Ranks without batches count as missing; `sync_ms` is what its average cost the rank at
+        the end of the slowest road, `rate` the learning rate.
+        """
         self._push(measured)
         if self.anchor_rank is None or self.phase in ("stable", "mature"):
             self.anchor_rank = self._elect(self.anchor_rank)
@@ -132,7 +146,12 @@ class Cadence:
         self._retarget(first=first)
         steps = max((m.batches for m in measured.values()), default=0)
         usable = divergence is not None and math.isfinite(divergence)
-        self.judge(self._guard.read(divergence, steps) if usable and divergence is not None else Stable())
+        phase = self.phase
+        verdict = self._guard.read(divergence, steps) if usable and divergence is not None else Stable()
+        self.judge(verdict)
+        nudge = self._meta.read(phase, self.anchor, rate, verdict) if self._meta else None
+        if nudge:
+            self.judge(nudge)
 
     def judge(self, verdict: Verdict) -> None:
         """What the convergence guard says about this window."""
@@ -175,11 +194,16 @@ class Cadence:
 
     def _propose(self, measured: Mapping[int, Measured], sync_ms: float) -> None:
         rank = self.anchor_rank
+        self._costs.append(sync_ms)
         if rank is None or self._growth_off or self.cap_binding:
             return
         fill = measured[rank].fill_ms if rank in measured else 0.0
-        share = growth.overhead(self.anchor, self.smoothed(rank), sync_ms, fill)
+        cost = statistics.median_low(self._costs)
+        share = growth.overhead(self.anchor, self.smoothed(rank), cost, fill)
         self.proposed = growth.proposal(self.settings, self.anchor, share, warmup=self.phase == "warmup")
+        if self.proposed is not None:
+            largest = growth.wanted(self.settings, self.smoothed(rank), cost, fill)
+            self.proposed = growth.leap(self.settings, self.proposed, largest) or self.proposed
 
     def _retarget(self, *, first: bool = False, moved: bool = False) -> None:
         """Bring the counts up to date; a small change waits, unless nothing was known (`first`) or the anchor
@@ -201,7 +225,7 @@ class Cadence:
     def _relax_up(self) -> None:
         speeds = [trust.smoothed for trust in self.trust.values() if trust.smoothed > 0]
         limit = self.settings.max_batch_diff
-        if self.anchor >= self.settings.max_anchor or not speeds:
+        if self.anchor >= self.settings.ceiling or not speeds:
             return
         larger = self.anchor + 1
         spread = count_rules.half_away(larger * max(speeds) / min(speeds)) - larger

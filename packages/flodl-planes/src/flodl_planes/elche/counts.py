@@ -46,6 +46,16 @@ def cap_to_epoch(counts: Mapping[int, int], cap: int) -> tuple[dict[int, int], b
     return scaled, True
 
 
+def within_spread(counts: Mapping[int, int], limit: int) -> dict[int, int]:
+    """Counts of which none is more than `limit` above the smallest (0: lockstep); a rank that gets none does not count.
+
+    The reference throttles a rank that is too far ahead while the window runs (§6.11); a window that is dealt as a
+    whole can be dealt so that none will be.
+    """
+    most = max(1, min(counts.values(), default=1)) + limit
+    return {rank: min(count, most) for rank, count in counts.items()}
+
+
 def clamp_total(counts: Mapping[int, int], total: int) -> dict[int, int]:
     """Counts scaled down so that they sum to `total`, the remainder one each to the first ranks. A rank may end with
     none.

@@ -50,14 +50,18 @@ class NoGuard:
 
 
 class TrendGuard:
-    """Level: three rises in a row that end above the threshold."""
+    """Level: three rises in a row that end above the threshold.
+
+    Ours: what must rise is the divergence per step. While windows keep their length that is the same; where they grow,
+    ranks that part no faster than before drift further, and a window that grows may not be its own objection.
+    """
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
         self._ring: deque[float] = deque(maxlen=5)
 
     def read(self, divergence: float, steps: int) -> Verdict:
-        self._ring.append(divergence)
+        self._ring.append(divergence / max(1, steps))
         last = list(self._ring)[-(READINGS + 1) :]
         rising = len(last) == READINGS + 1 and all(a < b for a, b in pairwise(last))
         return SuppressGrowth() if rising and divergence > self.threshold else Stable()

@@ -19,6 +19,12 @@ MATURE_AFTER = 20
 GROWTH_REARM = 5  # stable verdicts until growth is allowed again
 GROWTH_STEP_CAP = 2.0
 WARMUP_MARGIN = 2.0  # in warm-up only an overhead beyond twice the target counts
+LARGEST_ANCHOR = 1000  # the reference's bound
+# Ours: an anchor may begin to grow from a 64th of what the link asks for, since doubling from ten would take a slow
+# link (16 s an average, 0.1 s a batch) nine averages, each longer than all the work before it. Six doublings are left,
+# each under the eye of the guards.
+LEAP = 64
+COSTS = 3  # averages whose median cost counts: one hiccup of the network must not grow an anchor that never shrinks
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     anchor: int = 10
     min_anchor: int | None = None  # None: the anchor it starts with
-    max_anchor: int = 1000
+    max_anchor: int | None = None  # None: 1000, unless averages need more to stay within the target (ours)
     overhead_target: float = 0.05
     max_batch_diff: int | None = None  # largest change of a count per window; None: none
     relax_up: bool = False
@@ -35,10 +41,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition_ratios: list[float] | None = None  # one per rank; the smallest names the first anchor
     guard: Literal["trend", "msf", "none"] = "trend"
     divergence_threshold: float = 0.05
+    meta_controller: bool = True  # shrinks the anchor when the learning rate drops or the guard goes on objecting
 
     @property
     def floor(self) -> int:
         return self.anchor if self.min_anchor is None else self.min_anchor
+
+    @property
+    def ceiling(self) -> int:
+        """The most that anything but the cost of averages may raise the anchor to."""
+        return max(LARGEST_ANCHOR, self.anchor, self.floor) if self.max_anchor is None else self.max_anchor
 
     @property
     def target(self) -> float:
@@ -57,7 +69,7 @@ def read_settings(terms: Mapping[str, Any], world_size: int) -> Settings:
         settings = msgspec.convert(dict(terms), Settings)
     except msgspec.ValidationError as err:
         raise refuse(str(err)) from None
-    if settings.anchor < 1 or settings.floor < 1 or settings.max_anchor < max(settings.anchor, settings.floor):
+    if settings.anchor < 1 or settings.floor < 1 or settings.ceiling < max(settings.anchor, settings.floor):
         raise refuse("1 ≤ anchor, 1 ≤ min_anchor, and max_anchor is the largest")
     if settings.max_batch_diff is not None and settings.max_batch_diff < 0:
         raise refuse("max_batch_diff is 0 or more")

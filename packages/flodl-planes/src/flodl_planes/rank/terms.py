@@ -38,6 +38,7 @@ class Cadence:
     guard: str | None = None
     divergence_threshold: float | None = None
     max_overshoot: int | None = None
+    meta_controller: bool | None = None
 
     def check(self) -> None:
         """Raises Refused naming the first knob that cannot be meant."""
@@ -77,8 +78,10 @@ class Cadence:
                 "it counts batches that a rank may do before an average is in",
                 "use a whole number, 0 or more, or leave it out",
             )
-        if self.relax_up is not None and not isinstance(self.relax_up, bool):
-            raise refuse("relax_up", self.relax_up, "it is a switch", "use True or False")
+        for name in ("relax_up", "meta_controller"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise refuse(name, value, "it is a switch", "use True or False")
         if self.guard is not None and self.guard not in GUARDS:
             raise refuse("guard", self.guard, "there is no such convergence guard", f"use one of {', '.join(GUARDS)}")
         if self.divergence_threshold is not None and not (

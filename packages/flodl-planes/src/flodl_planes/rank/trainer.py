@@ -63,7 +63,7 @@ class Trainer:
     lives.
     gamma       a rank's weight in the average is its steps since the last one, to this power.
     anchor, min_anchor, max_anchor, overhead_target, max_batch_diff, relax_up, partition_ratios, guard,
-    divergence_threshold, max_overshoot
+    divergence_threshold, max_overshoot, meta_controller
                 the cadence (not in cpu_sync): batches of the slowest rank between two averages, its bounds, the
                 share of time averaging may take, the guards, and how far a rank may run ahead; see the package README.
     wire        how models travel between hosts: float32 (exact), bf16 or int8 (differences, with error feedback).
@@ -101,6 +101,7 @@ class Trainer:
         guard: str | None = None,
         divergence_threshold: float | None = None,
         max_overshoot: int | None = None,
+        meta_controller: bool | None = None,
         wire: str = "float32",
         outer: str | None = None,
         outer_lr: float | None = None,
@@ -118,6 +119,7 @@ class Trainer:
             guard,
             divergence_threshold,
             max_overshoot,
+            meta_controller,
         )
         averaging = Averaging(wire, outer, outer_lr, outer_momentum)
         self._settings = Settings(
