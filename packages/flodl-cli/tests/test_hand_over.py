@@ -30,6 +30,14 @@ def test_an_address_alone_goes_straight_to_the_window(box: Box) -> None:
     assert environ.CONFIG_JSON not in recorded["env"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("file", ["@/etc/flodl/token", "@token"])
+def test_a_file_that_holds_a_token_is_no_environment(box: Box, file: str) -> None:
+    """As docs/walk-ins.md types it."""
+    box.tool("flodl-agent")
+    assert box.fdl("join", "10.0.0.1", "--token", file, "--bin", "train.py").returncode == 0
+    assert box.recorded()["argv"] == ["join", "10.0.0.1", "--token", file, "--bin", "train.py"]
+
+
 def test_the_tool_beside_fdl_wins_over_path_and_path_will_do(box: Box) -> None:
     box.tool("flodl-probe", box.folder / "path")
     assert box.fdl("probe", "--json").returncode == 0

@@ -114,13 +114,15 @@ def _choose_env(line: CommandLine, name: str, spelled: str) -> None:
 
 
 def _take_env_from_verb(line: CommandLine) -> None:
-    """Nothing of ours takes a word that begins with `@`: behind a verb (and before `--`) it chooses an overlay."""
+    """Behind a verb (and before `--`) a word that begins with `@` chooses an overlay, unless it is a file that holds a
+    token (`join --token @/etc/flodl/token`).
+    """
     kept: list[str] = []
     for index, word in enumerate(line.rest):
         if word == "--":
             kept += line.rest[index:]
             break
-        if word.startswith("@"):
+        if word.startswith("@") and kept[-1:] != ["--token"]:
             _choose_env(line, word[1:], word)
         else:
             kept.append(word)
