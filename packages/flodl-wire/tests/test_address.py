@@ -40,6 +40,7 @@ def test_valid_forms_are_split_right(text: str, host: str, port: int) -> None:
         ("[::1", "the bracket is not closed"),
         ("[::1]1337", "'1337' follows the bracket"),
         ("[node]:1", "brackets are for IPv6 addresses"),
+        ("me@h:1", "it names a user, and no login happens there: users go with ssh (--ssh user@host)"),
         ("", "it is blank"),
         (":1337", "it is blank"),
         ("-x:1", "'-x' starts with '-', which ssh would read as an option"),

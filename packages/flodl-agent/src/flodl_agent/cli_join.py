@@ -16,13 +16,26 @@ from flodl_wire.faults import Fault, Refused, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from flodl_agent.join_recipe import Recipe
 
 PROGRAM = "flodl-agent join"
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what was mistyped in two lines, and what was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        from difflib import get_close_matches
+
+        word = message.partition("unrecognized arguments: ")[2].split(" ")[0].partition("=")[0]
+        near = get_close_matches(word, self._option_string_actions, 1, 0.7) if word.startswith("-") else []
+        raise usage("cannot join", f"{message}; did you mean {near[0]}?" if near else message, f"{PROGRAM} --help")
+
+
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=PROGRAM,
         description="Walk in: dial the window of a run, offer this box's devices, train until the run is over. "
         "Every option defaults to its key in the join: block of fdl.yml.",

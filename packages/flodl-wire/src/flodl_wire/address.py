@@ -54,6 +54,8 @@ def parse(text: str, where: str, default_port: int = DEFAULT_PORT) -> Address:
         host, colon, port_text = text, "", ""
     else:
         host, colon, port_text = text.partition(":")
+    if "@" in host:
+        raise refuse("it names a user, and no login happens there: users go with ssh (--ssh user@host)")
     flaw = hosts.flaw(host)
     if flaw:
         raise refuse(flaw)
