@@ -34,11 +34,11 @@ class Fleet:
         shutil.copy(RANKS / "plain_rank.py", self.source)
         (self.source / "train.py").write_text(PROGRAM)
         self.tree("one")
-        guard = f'restrict,port-forwarding,permitopen="127.0.0.1:{PORT}",command="{RRSYNC} -ro {self.served}"'
         keys = self.lab.home("desk") / ".ssh/authorized_keys"
         for host in ("tower", "attic"):
             sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key(host))
-            keys.write_text(f"{keys.read_text().rstrip()}\n{guard} {self.key(host).with_suffix('.pub').read_text()}")
+            line = f"{guard(self.served)} {self.key(host).with_suffix('.pub').read_text()}"
+            keys.write_text(f"{keys.read_text().rstrip()}\n{line}")
 
     def key(self, host: str) -> Path:
         return self.lab.home(host) / "farm_key"
@@ -93,6 +93,11 @@ class Fleet:
         typed = Running(process, self.cluster.folders[host], lambda: self.cluster.on(host))
         self.cluster.runs.append(typed)
         return typed
+
+
+def guard(served: object) -> str:
+    """What authorized_keys says in front of a worker's key: read what is served, reach the window, nothing else."""
+    return f'restrict,port-forwarding,permitopen="127.0.0.1:{PORT}",command="{RRSYNC} -ro {served}"'
 
 
 def said(run: Running, words: str) -> int:
