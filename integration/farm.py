@@ -5,12 +5,13 @@ A host of a lab has mounts of its own, so desk gets an /etc/ssh and a /run that 
 
 from __future__ import annotations
 
+import configparser
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import yaml
 from integration.processes import MARK, Process, among
 from integration.project import BIN, RANKS
 from integration.running import Running
@@ -127,12 +128,12 @@ class Desk:
 
     # workers
 
-    def start(self, host: str, *words: str, cwd: Path | None = None) -> Running:
+    def start(self, host: str, *words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> Running:
         process = self.lab.popen(
             host,
             *(word if word != "fdl" else BIN / "fdl" for word in words),
             cwd=cwd or self.folder,
-            env={**self.environment(), "FLODL_NET_TIMEOUT_SCALE": os.environ.get("FLODL_NET_TIMEOUT_SCALE", "1")},
+            env={**self.environment(), **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -152,6 +153,34 @@ class Desk:
             self.type(line.replace("WORKER", host))
         assert "cd lab && fdl join" in last
         return self.start(host, "fdl", "join", "--devices", "cpu:1", cwd=self.lab.home(host) / "lab")
+
+    def boot(self, host: str) -> Running:
+        """`host` becomes an instance with the farm's user-data: files written, orders run by a shell, unit started.
+
+        Its /srv, /opt and units are its own; flodl lies in its image. Its user has root's number, because no other may
+        read this machine's Python, and its box has no systemd, so the unit's own words are taken from it.
+        """
+        data = yaml.safe_load((self.folder / ".fdl/lab/cloud-init.yml").read_text())
+        passwd = self.lab.home(host) / "passwd"
+        passwd.write_text("flodl:x:0:0::/srv/flodl:/bin/sh\n" + passwd.read_text())
+        inside = self.lab.hosts[host].command
+        for folder in ("/srv", "/opt", "/etc/systemd/system"):
+            sh(*inside("mount", "-t", "tmpfs", "none", folder))
+        sh(*inside("ln", "-s", BIN.parent, "/opt/flodl"))
+        for each in data["write_files"]:
+            order = 'mkdir -p "${1%/*}" && cat > "$1" && chmod $2 "$1"'
+            words = ["sh", "-c", order, "sh", each["path"], each["permissions"]]
+            subprocess.run(inside(*words), input=each["content"], text=True, check=True)
+        orders = "\n".join(["systemctl() { echo systemctl $*; }", *data["runcmd"]])
+        done = self.lab.run(host, "sh", "-e", "-c", orders)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.stdout.splitlines()[-1] == "systemctl enable --now flodl-join-lab.service"
+        unit = configparser.ConfigParser(comment_prefixes=("#",), interpolation=None)
+        unit.read_string(self.lab.run(host, "cat", "/etc/systemd/system/flodl-join-lab.service").stdout)
+        service = unit["Service"]
+        enter = f'cd {service["WorkingDirectory"]} && exec "$@"'
+        words = ["sh", "-c", enter, "sh", *service["ExecStart"].split(), "--devices", "cpu:1"]
+        return self.start(host, *words, cwd=self.lab.home(host), env={"HOME": "/srv/flodl"})
 
     def on(self, host: str) -> list[Process]:
         return among([pid for pid in self.lab.pids(host) if pid not in self._idle[host]])

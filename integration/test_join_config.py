@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from integration.farm import PORT, Desk
+from integration.project import BIN
 from integration.until import until
 from tools.lab import Lab
+from tools.lab.host import sh
 
 RRSYNC = Path("/usr/bin/rrsync")
 SHUT = ("OPEN", "SHUT")
@@ -116,3 +118,20 @@ def test_two_workers_equipped_as_printed_walk_in_train_and_go(desk: Desk) -> Non
         worker.line("the run is over; dialling again")
     pulled = {path.name for path in (desk.lab.home("tower") / ".flodl/source/tree").rglob("*")}
     assert "train.py" in pulled and not pulled & {"join_key", "worker.yml"}, "a farm's secrets are not published"
+
+
+def test_a_newcomer_gets_from_a_bare_folder_to_a_trained_model_by_what_is_printed(desk: Desk) -> None:
+    """With torch; one worker equipped by hand, the other an instance that boots."""
+    sh("rm", "-rf", desk.folder)
+    told = desk.lab.run("desk", BIN / "fdl", "init", desk.folder.name, cwd=desk.home, env=desk.environment())
+    assert "fdl train" in told.stderr
+    report = desk.set_up("b", "--cloud-init")
+    assert report["steps"][-1]["commands"] == ["fdl @lab train", "fdl @lab status", "fdl @lab start"]
+    run = desk.start("desk", "fdl", "@lab", "train", "--epochs", "2")
+    workers = [desk.equip(report, "tower"), desk.boot("attic")]
+    all_said = lambda: "\n".join(each.text for each in (run, *workers))  # noqa: E731
+    until(lambda: (now := run.state()) and now.joined_ranks == 2, 40, all_said)
+    assert "attic" in desk.fdl("@lab", "status").stdout
+    assert desk.fdl("@lab", "start").returncode == 0
+    run.done(90)
+    assert (desk.folder / "runs/latest/checkpoint.safetensors").stat().st_size > 1000

@@ -271,6 +271,8 @@ def _rsync_write(farm: Farm) -> Callable[[Said], Tried]:
     def judge(said: Said) -> Tried:
         if said.code == 0:
             return Tried("write by rsync", "OPEN", "a worker can write here by rsync", _key_fix(farm))
+        if "Another instance" in said.err:  # rrsync locks its folder only where it may write
+            return Tried("write by rsync", "OPEN", "rrsync would let a worker write", _key_fix(farm))
         return Tried("write by rsync", "held", "rsync writes nothing")
 
     return judge

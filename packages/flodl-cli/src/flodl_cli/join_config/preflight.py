@@ -39,7 +39,7 @@ def install_line(facts: Facts, **packages: str) -> str:
         return f"{sudo(facts)}dnf install {name}"
     if facts.platform in ("debian", "wsl"):
         return f"{sudo(facts)}apt install {name}"
-    return f"install {name} with this system's package manager"
+    return f"# install {name} with this system's package manager"
 
 
 def reload_line(facts: Facts) -> str:
@@ -84,7 +84,7 @@ def _port(farm: Farm, facts: Facts) -> Iterator[Finding]:
     if banner:
         yield Finding("port", "ok", f"an ssh daemon answers on port {port}")
     elif banner is not None:
-        fix = [f"choose another: --controller {farm.controller.user}@{farm.controller.host}:PORT"]
+        fix = [f"# choose another: --controller {farm.controller.user}@{farm.controller.host}:PORT"]
         yield Finding("port", "gap", f"something else than ssh listens on port {port}", fix)
     elif farm.guarded and not facts.launchd_holds:
         yield Finding("port", "gap", f"nothing listens on port {port} yet: the steps below open it")
@@ -97,7 +97,7 @@ def _port(farm: Farm, facts: Facts) -> Iterator[Finding]:
             "note",
             "port 22 is where people log in, so sshd itself holds nothing back there: what the key may do stands in "
             "its own line alone",
-            [f"a port of its own gets a second wall: --controller {farm.controller.user}@{farm.controller.host}:2222"],
+            [f"# a port of its own has two: --controller {farm.controller.user}@{farm.controller.host}:2222"],
         )
 
 
@@ -108,7 +108,7 @@ def _socket(farm: Farm, facts: Facts) -> Iterator[Finding]:
             "launchd",
             "trap",
             "on macOS launchd listens for ssh, on port 22 alone: sshd's Port line is ignored",
-            [f"use the port it has: --controller {farm.controller.user}@{farm.controller.host}:22"],
+            [f"# use the port it has: --controller {farm.controller.user}@{farm.controller.host}:22"],
         )
     if facts.socket_holds and farm.controller.port not in facts.socket_holds:
         held = ", ".join(str(port) for port in facts.socket_holds)
@@ -142,7 +142,7 @@ def _configuration(farm: Farm, facts: Facts) -> Iterator[Finding]:
             "listen",
             "trap",
             f"sshd_config has `ListenAddress {bound[0]}` with a port in it: Port lines do not add to it",
-            [f"add to sshd_config: ListenAddress 0.0.0.0:{farm.controller.port}"],
+            [f"# add to sshd_config: ListenAddress 0.0.0.0:{farm.controller.port}"],
         )
 
 
@@ -184,10 +184,11 @@ def _firewall(farm: Farm, facts: Facts) -> Iterator[Finding]:
             f"{sudo(facts)}iptables -I INPUT -p tcp --dport {port} -j ACCEPT",
             f"{sudo(facts)}netfilter-persistent save",
         ],
-        "macos": ["System Settings, Network, Firewall, Options: allow incoming connections for sshd"],
+        "macos": ["# System Settings, Network, Firewall, Options: allow incoming connections for sshd"],
     }
     for name in facts.firewalls:
-        yield Finding("firewall", "note", f"{name} is active here: it must let {port}/tcp in", lines[name])
+        title = "macOS' firewall" if name == "macos" else name
+        yield Finding("firewall", "note", f"{title} is active here: it must let {port}/tcp in", lines[name])
     if facts.platform == "wsl":
         if facts.wsl_networking == "mirrored":
             yield Finding(

@@ -40,8 +40,7 @@ def try_door(farm: Farm) -> tuple[str, list[Tried]]:
             said = _run(first)
             shut = door_test.let_in(said, farm)
             if shut is None:
-                with ThreadPoolExecutor(_AT_ONCE) as pool:
-                    return dialled, [*found, first.judge(said), *pool.map(_try, rest)]
+                return dialled, [*found, first.judge(said), *_try_all(rest)]
             if shut.code != "unreachable":
                 break
             found = [
@@ -70,6 +69,22 @@ def _answering(path: str) -> Iterator[str]:
             yield path
         finally:
             listener.shutdown(socket.SHUT_RDWR)
+
+
+def _try_all(probes: list[Probe]) -> list[Tried]:
+    """A few at once, but those of rsync one by one: an rrsync that may write lets nobody else in meanwhile."""
+    tried: dict[str, Tried] = {}
+
+    def lane(members: list[Probe]) -> None:
+        for probe in members:
+            tried[probe.name] = _try(probe)
+
+    lanes = [[probe for probe in probes if probe.needs == "rsync"]]
+    lanes += [[probe] for probe in probes if probe.needs != "rsync"]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in pool.map(lane, lanes):
+            pass
+    return [tried[probe.name] for probe in probes]
 
 
 def _try(probe: Probe) -> Tried:
