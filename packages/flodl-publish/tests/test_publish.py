@@ -141,7 +141,7 @@ def test_no_build_is_recorded(made: World) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--bin", "no.py"), "cannot find no.py"),
+        (("--bin", "no.py"), "there is no such file in the source; did you mean train.py?"),
         (("--bin", "train.py", "--cwd", "nowhere"), "no such folder in the source"),
         (("--bin", "train.py", "--cwd", "../x"), "leads out"),
         (("--bin", "train.py", "--gate", "precompiled/none"), "no such variant"),
@@ -219,3 +219,9 @@ def test_it_works_without_a_locale(made: World) -> None:
     report = made.publish("--bin", "train.py", env={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     assert "error" not in report, report
     assert whole(made.tree)
+
+
+def test_a_typo_in_bin_leaves_the_run_published_last_alone(made: World) -> None:
+    run = made.publish("--bin", "train.py")["run"]
+    assert "did you mean train.py?" in made.publish_error("--bin", "trian.py")
+    assert made.fetch()["run"] == run

@@ -8,6 +8,7 @@ takes. All that can be refused is refused before, while the run published last s
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import os
 import posixpath
@@ -122,6 +123,7 @@ def _check(settings: Settings, source: Path, tree: Tree) -> None:
     if settings.cwd and not tree.holds_folder(settings.cwd):
         why = "nothing in it travels" if (source / settings.cwd).is_dir() else "there is no such folder in the source"
         raise Refused("no-cwd", f"cannot publish with --cwd {settings.cwd}", why)
+    _check_program(settings, source, tree)
     for path, named_by in projects.needed(source, settings.cwd).items():
         file = source / path
         if path == "." or tree.holds_folder(path) or path in tree.files:
@@ -131,6 +133,21 @@ def _check(settings: Settings, source: Path, tree: Tree) -> None:
         if not file.exists():
             raise Refused("no-dependency", what, f"{named_by} depends on {path}, and there is no such path")
         raise Refused("no-dependency", what, f"{named_by} depends on {path}, which does not travel: {rule}")
+
+
+def _check_program(settings: Settings, source: Path, tree: Tree) -> None:
+    """Where nothing is built, a program that is not there now will not be there later either."""
+    program = posixpath.normpath(f"{settings.cwd or '.'}/{settings.bin}")
+    if program in tree.files or program in tree.links:
+        return
+    if recipe.choose(source / settings.cwd, settings.build).kind != "nothing":
+        return
+    what, fix = f"cannot publish with --bin {settings.bin}", "--bin is relative to the project's folder (--cwd)"
+    if (source / program).exists():
+        raise Refused("no-bin", what, f"it does not travel: {_rule(source, tree, program)}", fix)
+    close = difflib.get_close_matches(program, tree.files, 1)
+    near = f"; did you mean {posixpath.relpath(close[0], settings.cwd or '.')}?" if close else ""
+    raise Refused("no-bin", what, f"there is no such file in the source{near}", fix)
 
 
 def _warn(settings: Settings, source: Path, tree: Tree) -> None:
