@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agent_fakes import Box, FakeWindow, wait_gone, wait_until
+from agent_fakes import Box, FakeWindow, Running, wait_gone, wait_until
 from agent_sshd import Sshd
 from agent_walk_ins import TOKEN, join, serve, there, world
 
@@ -192,6 +192,19 @@ def test_a_rank_that_fails_is_1_and_named(window: FakeWindow, box: Box, train: s
     running = join(box, there(window), "--token", TOKEN, "--bin", train, "--devices", "cpu:1", "--host", "a")
     serve(window, box)
     assert running.wait() == 1 and running.said().endswith("\na: rank 0 ended: exit 3\n")
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_a_person_who_cannot_be_told_costs_the_lines_and_not_the_run(
+    window: FakeWindow, box: Box, train: str, where: str
+) -> None:
+    """A log on a full disk, a terminal that is gone."""
+    words = [there(window), "--token", TOKEN, "--bin", train, "--devices", "cpu:1"]
+    shell = ["sh", "-c", f'exec "$@" 2{where}', "sh", box.bin / "flodl-agent", "join", *words]
+    running = Running(shell, box.environment(), box.project)
+    box.running.append(running)
+    serve(window, box)
+    assert running.wait() == 0
 
 
 def test_told_to_end_it_says_goodbye_first(window: FakeWindow, box: Box, train: str) -> None:

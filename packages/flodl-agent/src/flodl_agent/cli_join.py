@@ -131,9 +131,10 @@ def secret(file: str) -> str:
 
 def take_part(recipe: Recipe, scale: float) -> int:
     """Attempt after attempt, until the back-off says stop."""
-    from flodl_agent.join_attempt import Told, attempt, on_signal, speak
+    from flodl_agent.join_attempt import Told, attempt, on_signal
     from flodl_agent.persist import Lines, Persist, Stop
     from flodl_agent.preparation import Preparation
+    from flodl_agent.report import speak
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)

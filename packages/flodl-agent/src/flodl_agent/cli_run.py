@@ -64,20 +64,17 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     from flodl_agent.hello import check_project, describe
     from flodl_agent.host import Host
     from flodl_agent.offer import find_offers
-    from flodl_agent.report import Story
+    from flodl_agent.report import Story, speak
     from flodl_agent.torch_fit import check_python
     from flodl_wire import libtorch
-
-    def tell(line: str) -> None:
-        if not spec.roster_host:
-            print(f"{spec.host}: {line}", file=sys.stderr, flush=True)
 
     manifest_hash = check_project(spec)
     site.of(spec)  # said before the hello, not when the world forms
     offers = find_offers(spec.local_devices, spec.host)
     variant = libtorch.chosen(spec.libtorch, Path(spec.path).expanduser() if spec.path else None)
     check_python(variant, own.program)
-    story, hello = Story(tell), describe(spec, offers, manifest_hash, variant)
+    story = Story((lambda line: None) if spec.roster_host else speak(spec.host))
+    hello = describe(spec, offers, manifest_hash, variant)
     host = Host(spec, hello, own.program, story, watch_stdin=from_environment is None, variant=variant)
     finish = asyncio.run(host.run())
     if finish.text and not as_json:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,14 +23,12 @@ from flodl_agent.join_recipe import Recipe
 from flodl_agent.persist import Attempt
 from flodl_agent.preparation import Preparation, Prepared
 from flodl_agent.rehearsal import stated_arguments
-from flodl_agent.report import Ending
+from flodl_agent.report import Ending, Say
 from flodl_wire import environ, exits
 from flodl_wire.address import Address
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Fault, Refused, printable
 from flodl_wire.specs import AgentSpec
-
-Say = Callable[[str], None]
 
 _GOODBYE = 20.0  # seconds an agent gets for its kill ladder and its goodbye, before it is killed
 
@@ -170,12 +167,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def on_signal(number: int, _: Any) -> None:
     raise Told(number)
-
-
-def speak(host: str) -> Say:
-    """Lines for the person at this box, with the host in front as the agent's own have."""
-
-    def say(text: str) -> None:
-        print(f"{host}: {text}", file=sys.stderr, flush=True)
-
-    return say

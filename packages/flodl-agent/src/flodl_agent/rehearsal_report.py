@@ -8,12 +8,13 @@ import msgspec
 
 from flodl_agent.forward_argv import shown
 from flodl_agent.hello import check_project, describe
-from flodl_agent.join_attempt import is_permanent, road, sign, speak, spec_for
+from flodl_agent.join_attempt import is_permanent, road, sign, spec_for
 from flodl_agent.join_recipe import Recipe
 from flodl_agent.persist import PERMANENT
 from flodl_agent.preparation import Preparation
 from flodl_agent.rehearsal import Measured
 from flodl_agent.rehearsal import rehearse as visit
+from flodl_agent.report import speak
 from flodl_wire import exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Fault, printable

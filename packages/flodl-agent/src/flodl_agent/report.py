@@ -6,6 +6,8 @@ told in a few lines. `Ending` is what ``flodl-agent run --json`` prints: `fdl jo
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 
 import msgspec
@@ -14,6 +16,20 @@ from flodl_agent import events as ev
 from flodl_wire import exits
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.join_messages import Accept, WorldFormed
+
+Say = Callable[[str], None]
+
+
+def speak(host: str) -> Say:
+    """Lines for the person at this box, with the host in front. Where they go may be a full disk or a reader that has
+    left: that costs the lines, not the run.
+    """
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):
+            print(f"{host}: {text}", file=sys.stderr, flush=True)
+
+    return say
 
 
 class Ending(msgspec.Struct, omit_defaults=True):
