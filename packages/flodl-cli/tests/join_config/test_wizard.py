@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 from typing import Any, TypeAlias
 
 import pytest
@@ -243,11 +244,13 @@ def test_a_file_that_others_may_write_is_reported_and_mended_when_allowed(wizard
 
 
 def test_questions_have_defaults_and_an_n_is_no_consent(wizard: Wizard) -> None:
-    typed = wizard.type("join-config", "lab", answers="me@desk:2200\nnologin\nn\n")
+    typed = wizard.type("join-config", "lab", answers="me@desk:99999\nme@desk:2200\nc\nnologin\nn\n")
     assert typed.code == 0 and "where workers dial" in typed.err and "put the key's line into" in typed.err
     assert "farm lab: door nologin at me@desk:2200" in typed.out and not (wizard.home / ".ssh").exists()
-    assert wizard.type("join-config", "lab", answers="y\n").code == 0
-    assert (wizard.home / ".ssh/authorized_keys").exists()
+    key = wizard.token
+    assert wizard.type("join-config", "lab", answers="n\ny\n").code == 0
+    assert (wizard.home / ".ssh/authorized_keys").exists() and wizard.token == key
+    assert wizard.type("join-config", "lab", answers="y\ny\n").code == 0 and wizard.token != key
     typed = wizard.type("join-config", "other", answers="\n\n")  # Ctrl-D at the third
     assert typed.code == 130 and (wizard.root / ".fdl/other/worker.yml").exists()
     assert wizard.type("join-config", "third", answers="").code == 130 and not (wizard.root / ".fdl/third").exists()
@@ -273,6 +276,25 @@ def test_farms_are_listed_and_a_broken_one_says_so_in_its_line(wizard: Wizard) -
     rows = wizard.type("join-config", "--list", "--json").document["farms"]
     assert [row["label"] for row in rows] == ["bad", "lab"] and "error" in rows[0] and rows[1]["door"] == "b"
     assert "lab: door b at me@desk:2222" in wizard.type("join-config", "--list").out
+
+
+def test_words_are_said_where_a_slip_is_likely(wizard: Wizard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a folder below, in a repository that would take the token, under a name that is nearly another farm's."""
+    below = wizard.root / "sub"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    subprocess.run(["git", "init", "-q", str(wizard.root)], check=True)
+    report = wizard.farm()
+    assert report["steps"][0]["commands"] == [f"cd {wizard.root}"]
+    assert report["notes"] == ["git would take fdl.lab.yml, which holds the token: add it to .gitignore"]
+    (wizard.root / ".gitignore").write_text("fdl.*.yml\n")
+    assert wizard.config()["notes"] == []
+    typed = wizard.type("join-config", "lba", "--yes", "--json")
+    assert typed.document["notes"] == ["lba is a farm of its own now; this project also has lab"]
+    listed = subprocess.run(
+        ["git", "ls-files", "-o", "--exclude-standard"], cwd=wizard.root, capture_output=True, text=True
+    )
+    assert ".fdl" not in listed.stdout
 
 
 def test_an_install_reads_fresh_and_says_how_old_things_are(wizard: Wizard) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import TypeVar
 
 from flodl_wire.faults import Refused
+
+T = TypeVar("T")
 
 
 class Asker:
@@ -15,13 +19,19 @@ class Asker:
         self.yes = yes
         self._missing: list[str] = []
 
-    def text(self, question: str, default: str, flag: str) -> str:
-        """An answer, the default for an empty one; where nobody sits the default under --yes, else it is missing."""
-        if self.at_terminal:
-            return _read(f"{question} [{default}]: ") or default
+    def ask(self, question: str, default: str, flag: str, read: Callable[[str], T]) -> T:
+        """What `read` makes of an answer (the default for an empty one); one that it refuses is asked for again.
+
+        Where nobody sits the default is taken under --yes, and missing otherwise.
+        """
+        while self.at_terminal:
+            try:
+                return read(_read(f"{question} [{default}]: ") or default)
+            except Refused as fault:
+                sys.stderr.write(fault.render() + "\n")
         if not self.yes:
             self._missing.append(flag)
-        return default
+        return read(default)
 
     def consent(self, question: str) -> bool:
         """False unless somebody says y."""

@@ -22,11 +22,17 @@ class Step:
     where: str = "controller"
 
 
-def steps(farm: Farm, facts: Facts, findings: Sequence[Finding], command: str, *, installed: bool) -> list[Step]:
-    """`command`: of the project, that opens the window; "" for a placeholder. `installed`: the key is let in."""
+def steps(
+    farm: Farm, facts: Facts, findings: Sequence[Finding], command: str, *, installed: bool, here: str | None = None
+) -> list[Step]:
+    """`command`: of the project, that opens the window; "" for a placeholder. `installed`: the key is let in. `here`:
+    where the user stands.
+    """
     label = shlex.quote(farm.label)
     files = os.path.join(".fdl", farm.label)
     found: list[Step] = []
+    if here is not None and os.path.realpath(here) != os.path.realpath(farm.root):
+        found.append(Step("go to the project's folder", [f"cd {shlex.quote(farm.root)}"]))
     mend = [line for each in findings if each.state in ("gap", "trap") and each.name != "folder" for line in each.fix]
     if mend:
         found.append(Step("mend what was found above", mend))

@@ -8,6 +8,7 @@ import getpass
 import os
 import re
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -78,6 +79,9 @@ def run(wish: Wish, asker: Asker) -> Report:
         there = standing.read(seen.root, wish.label)
         controller, door = _decide(wish, there, asker, seen)
         asker.check()
+        if there.pair is not None and not (wish.regen or wish.dry_run):
+            again = "another key and token, so that workers with the old ones stay out"
+            wish = replace(wish, regen=asker.consent(again))
         served, data = farms.check_path(seen.served, "the served folder"), farms.check_path(seen.data, "data_path")
         root = farms.check_path(seen.root, "the project's folder")
         facts = gathering.gather(controller.port, [served, data], f"flodl-{wish.label}.conf")
@@ -142,14 +146,14 @@ def _decide(wish: Wish, there: Standing, asker: Asker, seen: Seen) -> tuple[Cont
     else:
         port = farms.SSH_PORT if sys.platform == "darwin" else farms.DOOR_PORT
         proposed = str(Controller(user or "me", _own_name(), port))
-        answer = asker.text("where workers dial, as user@host:port of this box's sshd", proposed, "--controller")
-        controller = farms.parse_controller(answer, user)
+        question = "where workers dial, as user@host:port of this box's sshd"
+        controller = asker.ask(question, proposed, "--controller", lambda text: farms.parse_controller(text, user))
     if wish.door is not None:
         return controller, farms.check_door(wish.door)
     if there.door:
         return controller, there.door
     choices = "; ".join(f"{name}: {line}" for name, line in farms.DOORS.items())
-    return controller, farms.check_door(asker.text(f"door ({choices})", "b", "--door"))
+    return controller, asker.ask(f"door ({choices})", "b", "--door", farms.check_door)
 
 
 def _own_name() -> str:
@@ -254,7 +258,7 @@ def _report(
 ) -> Report:
     farm = plan.farm
     installed = install is not None and install.state in ("installed", "kept")
-    notes = []
+    notes = _about_git(plan.farm) + _about_names(plan.farm, there)
     if plan.credentials["key"] == "rotated" and not installed:
         notes.append("the old key's line is still let in by sshd until the new one is installed (--install-key)")
     overlay_path = plan.overlay_state["path"]
@@ -266,10 +270,30 @@ def _report(
         freshness=_freshness(wish, plan, there, facts),
         preflight=findings,
         install=install,
-        steps=steps(farm, facts, findings, farm.command, installed=installed),
+        steps=steps(farm, facts, findings, farm.command, installed=installed, here=os.getcwd()),
         notes=notes,
         dry_run=wish.dry_run,
     )
+
+
+def _about_git(farm: Farm) -> list[str]:
+    """A word when git would take the overlay, which holds the token."""
+    name = f"fdl.{farm.label}.yml"
+    words = ["git", "-C", farm.root]
+    try:
+        inside = subprocess.run([*words, "rev-parse", "--git-dir"], capture_output=True, check=False).returncode == 0
+        ignored = subprocess.run([*words, "check-ignore", "-q", name], capture_output=True, check=False).returncode == 0
+    except OSError:  # no git here
+        return []
+    return [f"git would take {name}, which holds the token: add it to .gitignore"] if inside and not ignored else []
+
+
+def _about_names(farm: Farm, there: Standing) -> list[str]:
+    """A word when a farm is new and others are there: its name may be a slip."""
+    others = [label for label in standing.labels(farm.root) if label != farm.label]
+    if there.controller is not None or not others:
+        return []
+    return [f"{farm.label} is a farm of its own now; this project also has {', '.join(others)}"]
 
 
 def _freshness(wish: Wish, plan: Plan, there: Standing, facts: Facts) -> Freshness:
