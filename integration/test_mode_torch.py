@@ -153,7 +153,7 @@ def test_a_controller_without_torch_fails_the_run_with_one_sentence_and_its_fix(
     made = project(store=store_rank("barrier"))
     run = made.start("@one", "store", env={"PYTHONPATH": str(tmp_path / "none")})
     run.failed(within=30)
-    assert "cannot serve the rendezvous of mode torch" in run.text
+    assert "cannot serve the ranks' rendezvous" in run.text
     assert "its Python does not load it (No module named 'torch')" in run.text
     assert "-m pip install 'flodl-planes[torch]'" in run.text
     run.nothing_left(10)

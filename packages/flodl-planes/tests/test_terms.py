@@ -60,11 +60,10 @@ def test_a_mode_may_be_spelled_with_dashes() -> None:
     assert settings(mode="cpu-sync").mode == "cpu_sync"
 
 
-@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence"])
-def test_a_mode_of_a_later_version_is_refused_naming_those_there_are(mode: str) -> None:
+def test_a_mode_that_is_none_is_refused_naming_those_there_are() -> None:
     with pytest.raises(Refused) as refused:
-        settings(mode=mode)
-    assert "cpu_sync or cpu_cadence" in refused.value.fix
+        settings(mode="nccl_async")
+    assert "cpu_async" in refused.value.fix and "nccl_cadence" in refused.value.fix
 
 
 def test_the_scripts_mode_must_be_the_worlds() -> None:
@@ -74,6 +73,14 @@ def test_the_scripts_mode_must_be_the_worlds() -> None:
         settings(mode="cpu_sync").agree("cpu_cadence", 2)
     with pytest.raises(Refused, match="cannot use the Trainer in mode torch"):
         settings().agree("torch", 2)
+
+
+def test_what_only_the_hub_can_do_is_refused_where_tensors_go_past_it() -> None:
+    with pytest.raises(Refused, match="past the hub"):
+        Settings(32, 5, wire="bf16").agree("nccl_cadence", 2)
+    with pytest.raises(Refused, match="past the hub"):
+        Settings(32, 5, outer={"kind": "nesterov", "lr": 0.7, "momentum": 0.9}).agree("nccl_sync", 2)
+    Settings(32, 5).agree("nccl_sync", 2)
 
 
 def test_shares_are_one_per_rank() -> None:

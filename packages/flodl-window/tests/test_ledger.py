@@ -78,8 +78,12 @@ def test_vendors_never_mix_under_nccl_and_may_elsewhere() -> None:
             admit(book, hello("b", 1, "rocm", libtorch="rocm70"))
 
 
-def test_processor_ranks_have_no_place_in_an_nccl_world() -> None:
-    assert refusal(ledger(nccl=True), hello("a", 1, "cpu")).code == "mode-needs-gpus"
+def test_in_an_nccl_world_all_ranks_have_gpus_or_none_has() -> None:
+    for first, second in (("cuda", "cpu"), ("cpu", "cuda")):
+        book = ledger(nccl=True)
+        admit(book, hello("a", 1, first))
+        admit(book, hello("b", 1, first))
+        assert refusal(book, hello("c", 1, second)).code == "mode-needs-gpus"
 
 
 def test_nccl_must_match_in_major_and_minor_but_not_in_patch() -> None:

@@ -67,8 +67,7 @@ def test_a_tunnel_that_cannot_be_is_refused_by_its_keys(data: dict[str, Any], mo
     assert "cluster.workers[" in caught.value.what and words in caught.value.why and caught.value.fix
 
 
-def test_nccl_goes_past_any_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flodl_window.modes.NOT_YET", {})
+def test_nccl_goes_past_any_tunnel() -> None:
     with pytest.raises(Refused) as caught:
         settle(cluster({**FAR, "local_devices": [0, 1]}), "nccl_cadence")
     assert "mode nccl_cadence moves tensors from rank to rank" in caught.value.why

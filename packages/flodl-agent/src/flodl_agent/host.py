@@ -216,7 +216,6 @@ class Host:
         if mode == "torch" or mode.startswith("nccl"):
             check_interface(interface, [name for _, name in socket.if_nameindex()], self._spec.host)
             place = replace(place, interface=interface or interface_of(self._link.own_address))
-        if mode == "torch":
             self._listener = StoreListener((place.address, place.port), self._salt, self._tell)
             self._listener.open()
             place = replace(place, store_port=self._listener.port)

@@ -40,7 +40,7 @@ class Place:
     run_dir: str = ""
     planes: str = "flodl-planes"  # path of the executable
     interface: str = ""  # that leads to the controller
-    store_port: int = 0  # of our listener on loopback (mode torch)
+    store_port: int = 0  # of our listener on loopback (modes torch and nccl_*)
     own_command: list[str] = field(default_factory=list)  # a walk-in's
     site: str = ""  # folder of what was built for this host
     variant: Variant | None = None  # the libtorch that ranks use; None: their environment's own
@@ -72,6 +72,7 @@ def localize(formed: WorldFormed, place: Place) -> WorldFormed:
             gpu_ram_share=worker.gpu_ram_share if place.spec.gpu_ram_share is None else place.spec.gpu_ram_share,
         ),
         relay_socket=relay_socket,
+        store_port=place.store_port,
     )
     relay = formed.relay and msgspec.structs.replace(
         formed.relay, controller_host=place.address, controller_port=place.port, relay_socket=relay_socket

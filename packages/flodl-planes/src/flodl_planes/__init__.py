@@ -7,13 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flodl_planes.rank.rendezvous import rendezvous
     from flodl_planes.rank.trainer import Trainer
     from flodl_planes.role.place import LocalCluster, local_cluster
     from flodl_planes.role.roles import Role, dispatch
     from flodl_wire.cluster_builder import ClusterBuilder
     from flodl_wire.result import RunResult
 
-__all__ = ["ClusterBuilder", "LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster"]
+__all__ = ["ClusterBuilder", "LocalCluster", "Role", "RunResult", "Trainer", "dispatch", "local_cluster", "rendezvous"]
 
 _HOMES = {
     "ClusterBuilder": "flodl_wire.cluster_builder",
@@ -23,6 +24,7 @@ _HOMES = {
     "Trainer": "flodl_planes.rank.trainer",
     "dispatch": "flodl_planes.role.roles",
     "local_cluster": "flodl_planes.role.place",
+    "rendezvous": "flodl_planes.rank.rendezvous",
 }
 
 

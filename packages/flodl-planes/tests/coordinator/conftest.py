@@ -11,6 +11,7 @@ import pytest
 from flodl_planes.coordinator.hub_events import (
     AppendMetrics,
     CheckpointWritten,
+    CommitRound,
     HubEvent,
     HubOrder,
     SendRank,
@@ -28,6 +29,7 @@ from flodl_wire.plane_messages import (
     EvalDone,
     Finish,
     Leaving,
+    Moved,
     Plan,
     RankHello,
     Round,
@@ -68,6 +70,7 @@ class Paper:
     left: set[int] = field(default_factory=set)
     to_apply: set[int] = field(default_factory=set)
     rounds: list[Round] = field(default_factory=list)
+    committed: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator("r1", self.mode, Limits(grace_s=2.0, stall_s=300.0))
@@ -154,6 +157,12 @@ class Paper:
         """The open round's average is complete."""
         ordered = self.open
         assert ordered is not None
+        if ordered.direct and ordered.weights:
+            self.committed = None
+            for rank in ordered.hands:
+                assert self.committed is None
+                self.tell(FromRank(rank, Moved(ordered.round, ordered.attempt)))
+            assert self.committed == (ordered.round, ordered.attempt)
         self.open = None
         for rank in map(int, ordered.weights):
             plan = self.done.get(rank)
@@ -175,8 +184,13 @@ class Paper:
         return self.tell(FromRank(rank, Applied(self.rounds[-1].round, 1.0)))
 
     def kill(self, rank: int, why: str = "killed by signal 9") -> list[HubOrder]:
+        interrupted = None
+        if self.open is not None and self.open.direct and self.open.weights:
+            interrupted, self.open = self.open.round, None
         self._bury(rank)
-        return [*self.tell(RankLost(rank, False)), *self.tell(RankGone(rank, False, why))]
+        if self.mode.startswith("nccl"):
+            self.done.pop(rank, None)
+        return [*self.tell(RankLost(rank, False, interrupted)), *self.tell(RankGone(rank, False, why))]
 
     def cut(self, host: str, launcher_first: bool = False) -> list[HubOrder]:
         """The host's link breaks: an open round of several hosts is dropped. The launcher may know before the hub."""
@@ -233,7 +247,9 @@ class Paper:
         self.to_apply.discard(rank)
 
     def _carry_out(self, order: HubOrder) -> None:
-        if isinstance(order, StartRound):
+        if isinstance(order, CommitRound):
+            self.committed = (order.round, order.attempt)
+        elif isinstance(order, StartRound):
             self.open, self.open_hosts = order.round, order.hosts
             self.rounds.append(order.round)
         elif isinstance(order, WriteCheckpoint):

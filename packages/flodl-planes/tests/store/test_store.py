@@ -87,7 +87,7 @@ def test_a_controller_without_torch_says_what_to_install(served) -> None:
     dialler.shake_hands()
     dialler.send(b"word")
     fault = served.event()
-    assert (fault.code, fault.what) == ("no-torch", "cannot serve the rendezvous of mode torch")
+    assert (fault.code, fault.what) == ("no-torch", "cannot serve the ranks' rendezvous")
     assert fault.why.endswith("does not load it (No module named 'torch')")
     assert fault.fix == f"{sys.executable} -m pip install 'flodl-planes[torch]'"
     with pytest.raises(ConnectionResetError):

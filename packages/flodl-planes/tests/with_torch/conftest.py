@@ -25,6 +25,8 @@ from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.specs import Envelope, EnvelopeController, EnvelopeWorker, HubSpec, RankPlace, RelaySpec
 
 torch = pytest.importorskip("torch")
+from torch.distributed import TCPStore  # noqa: E402 - behind the line that skips where torch is missing
+
 torch.set_num_threads(1)  # before anything forks: a pool of OpenMP threads does not survive it
 
 PROGRAM = str(Path(sys.executable).parent / "flodl-planes")
@@ -55,6 +57,8 @@ class SmallWorld:
         (folder / "run").mkdir(parents=True)
         self.ranks, self.mode, self.paths = ranks, mode, folder
         self.outcome = Outcome()
+        # in a real run the hub serves it, and the agents carry the connections there
+        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if "nccl" in mode else None
         pair, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pair.settimeout(60)
         hub = subprocess.Popen(
@@ -114,6 +118,7 @@ class SmallWorld:
             EnvelopeController("127.0.0.1", 1), self.ranks, 1,
             EnvelopeWorker("here", list(range(self.ranks)), CpuDevices(self.ranks)),
             self.mode, "test-run", relay_socket=str(self.paths / "relay.sock"),
+            store_port=self.store.port if self.store else 0,
         )  # fmt: skip
         role = {environ.CLUSTER_JSON: blob.encode(envelope), environ.LOCAL_RANK: str(rank), "OMP_NUM_THREADS": "1"}
         return fork(script, {**variables, **role}, self.paths / f"rank-{rank}.log")

@@ -93,7 +93,7 @@ def test_a_world_of_one_has_the_numbers_of_a_run_alone(
         assert torch.equal(alone.model.state_dict()[name], tensor), name
 
 
-@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async"])
+@pytest.mark.parametrize("mode", ["cpu_cadence", "cpu_async", "nccl_cadence"])
 def test_two_ranks_share_an_awkward_model_in_a_loop_of_their_own(small_world: Any, tmp_path: Path, mode: str) -> None:
     """Own loop, workers, weights loaded (and bound anew) mid-way; every sample of every epoch exactly once."""
 

@@ -28,7 +28,12 @@ def parser(prog: str = PROGRAM, *, fanout: bool = True) -> argparse.ArgumentPars
         metavar="FILE",
         help="JSON with the cluster block (- for stdin)",
     )
-    made.add_argument("--mode", metavar="MODE", help="cpu_sync, cpu_cadence or torch (default cpu_cadence)")
+    made.add_argument(
+        "--mode",
+        metavar="MODE",
+        help="how ranks average: cpu_sync, cpu_cadence, cpu_async, nccl_sync, nccl_cadence, torch "
+        "(default: nccl_cadence where every rank has a GPU, else cpu_cadence)",
+    )
     made.add_argument("--port", type=int, metavar="N", help="listen here instead of on controller.port")
     made.add_argument("command", nargs="*", metavar="CMD", help="-- and the command of every rank, untouched")
     return made

@@ -72,6 +72,13 @@ class Seeds:
                 "NCCL cannot mix vendors",
                 "use one vendor, or a mode that can mix: cpu_sync, cpu_cadence",
             )
+        if other := self._differs("collective", brought["collective"]):
+            raise refuse(
+                "mode-needs-gpus",
+                f"its ranks would talk {brought['collective']}, those of {other[1]} talk {other[0]}: in mode "
+                f"{self.cohort.mode} all have GPUs, or none has",
+                "offer GPUs, or run mode cpu_cadence",
+            )
         if other := self._differs("run", brought["run"]):
             raise refuse(
                 "run-differs",
@@ -96,6 +103,7 @@ class Seeds:
         return {
             "dataset": given(hello.dataset_sig),
             "vendor": classify(hello) if nccl else "",
+            "collective": _collective(hello) if nccl else "",
             "run": hello.run_id,
             "nccl": ".".join(map(str, hello.nccl_version[:2])) if nccl and hello.nccl_version else "",
             "model": given(hello.model_sig),
@@ -123,3 +131,8 @@ def classify(hello: Hello) -> str:
 def given(sig: str) -> str:
     """A signature, or "" when it is blank or the zeros that mean "not supplied"."""
     return sig if sig.strip("0") else ""
+
+
+def _collective(hello: Hello) -> str:
+    """What a host's ranks would use in an nccl mode."""
+    return "gloo" if any(device.kind == "cpu" for device in hello.devices) else "nccl"

@@ -256,12 +256,6 @@ class Ledger:
             )
         if named is not None:
             self._check_roster(hello, named, refuse)
-        if self.cohort.nccl and any(device.kind == "cpu" for device in hello.devices):
-            raise refuse(
-                "mode-needs-gpus",
-                f"it offers CPU ranks, and mode {self.cohort.mode} moves tensors between GPUs",
-                "offer GPUs, or run mode cpu_cadence",
-            )
         if hello.argv is not None and self.cohort.args is not None and hello.argv != self.cohort.args:
             raise refuse(
                 "arguments-differ",

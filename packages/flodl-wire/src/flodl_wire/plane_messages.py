@@ -66,6 +66,7 @@ class RankHello(msgspec.Struct, tag="rank_hello", omit_defaults=True):
     sections: list[Section]
     model_sig: str
     device: str = ""
+    collective: str = ""  # nccl_* modes: nccl between GPUs, gloo between processors
 
 
 class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
@@ -85,6 +86,15 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     divergence: float | None = None  # ‖mine − average‖ / ‖average‖ at the last round, where the rank measures it
     late_ms: float = 0.0  # cpu_async: from the deposit before to the arrival of its average
     lr: float | None = None  # the optimizer's learning rate at the window's end (the largest of its groups)
+
+
+class Moved(msgspec.Struct, tag="moved", omit_defaults=True):
+    """My part of a `direct` round is over and nothing is applied yet: the average is here, or `error` says why not."""
+
+    round: int
+    attempt: int
+    error: str = ""
+    forming: bool = False  # the error came before any tensor moved: the ranks could not be joined
 
 
 class Applied(msgspec.Struct, tag="applied"):
@@ -145,7 +155,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     (chunk c to the c mod n-th). `keep`: leave the average of an `alone` round with the hub too (other rounds always
     do). `wire`: how chunks of float sections travel (C-30). `outer`: the hub applies the outer optimizer (C-35). No
     weights: no data moves at all. `apart`: the ranks compute on meanwhile (cpu_async); the relay does every rank's
-    share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot.
+    share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot. `direct`: the ranks
+    in `hands` move the data among themselves (nccl_*), say Moved, and apply at Commit.
     """
 
     round: int
@@ -156,6 +167,7 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     confirm: bool = False
     keep: bool = False
     apart: bool = False
+    direct: bool = False
     hands: list[int] = []
     wire: str = "float32"
     outer: bool = False
@@ -227,7 +239,7 @@ class RelayBeat(msgspec.Struct, tag="relay_beat"):
     """Both ways on the relay channel, every second."""
 
 
-RankUp: TypeAlias = RankHello | Deposit | Applied | EvalDone | Leaving
+RankUp: TypeAlias = RankHello | Deposit | Moved | Applied | EvalDone | Leaving
 RankDown: TypeAlias = Attach | Plan | Round | Commit | Finish | Dismiss
 RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | Kept | RelayBeat
 RelayDown: TypeAlias = ToRank | Round | Commit | RelayBeat

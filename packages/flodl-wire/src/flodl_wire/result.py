@@ -44,6 +44,7 @@ class RunResult(msgspec.Struct):
     round_ms_median: float | None = None
     ranks: list[RankResult] = []
     epochs: list[EpochResult] = []
+    collective: str | None = None  # nccl_* modes: what moved the tensors, nccl or gloo
     v: int = VERSION
 
     def __repr__(self) -> str:

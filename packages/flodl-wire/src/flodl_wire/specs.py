@@ -112,6 +112,7 @@ class Envelope(msgspec.Struct, omit_defaults=True):
     run: str  # run id
     salt: str = ""  # hex; empty on ranks that never open a sealed channel themselves
     relay_socket: str = ""  # Unix socket of this host's relay; stamped in by the agent
+    store_port: int = 0  # of the agent's listener on loopback, behind which the run's store stands; 0: none
 
 
 class RelaySpec(msgspec.Struct, omit_defaults=True):

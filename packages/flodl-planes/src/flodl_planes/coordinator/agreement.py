@@ -9,7 +9,8 @@ from flodl_wire.config import MODES
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.plane_messages import WIRES, RankHello, TensorSpec, Terms
 
-TRAINS = ("cpu_sync", "cpu_cadence", "cpu_async")  # the modes in which this hub runs rounds
+TRAINS = ("cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence")  # in which this hub runs rounds
+DIRECT = ("nccl_sync", "nccl_cadence")  # of these, where the ranks move tensors among themselves
 
 
 def check_mode(mode: str) -> Fault | None:
@@ -51,6 +52,15 @@ def disagreement(hellos: Mapping[int, RankHello], mode: str) -> Fault | None:
     if terms.wire not in WIRES:
         why = f"there is no wire {terms.wire!r}; known are {', '.join(WIRES)}"
         return Refused("bad-terms", "cannot train", why, "bring every host to the same release")
+    over = {rank: hellos[rank].collective for rank in ranks}
+    if len(set(over.values())) > 1:
+        who = {kind: [rank for rank in ranks if over[rank] == kind] for kind in sorted(set(over.values()))}
+        return Refused(
+            "collectives-differ",
+            f"cannot train in mode {mode}: the ranks cannot reach one another",
+            "; ".join(f"{_ranks(some)} {'talks' if len(some) == 1 else 'talk'} {kind}" for kind, some in who.items()),
+            "give every rank a GPU, or none; or use a cpu mode, which mixes them",
+        )
     for rank in ranks[1:]:
         fault = _models(hellos[ranks[0]], hellos[rank])
         if fault:

@@ -65,9 +65,9 @@ class Cohort:
     def ranks_of(self, host: str) -> list[int]:
         return [rank for rank, member in self.members.items() if member.place.host == host]
 
-    def intolerable(self, max_failure: int | float | None) -> Fault | None:
-        """The fault when more ranks are dead than the run accepts: none left, or `max_failure` of them (a share
-        below 1 is of the world).
+    def intolerable(self, max_failure: int | float | None, direct: bool = False) -> Fault | None:
+        """The fault when more ranks are dead than the run accepts: none left, `max_failure` of them (a share below 1 is
+        of the world), or, where ranks move tensors among themselves (`direct`), all but one (reference §5.6).
         """
         dead = self.ranks(DEAD)
         if not dead:
@@ -82,6 +82,13 @@ class Cohort:
                 "cannot go on training: the cohort is below tolerance",
                 f"{len(dead)} of {self.size} ranks lost, max_failure is {max_failure} ({who})",
                 "raise Trainer(max_failure=…), or leave it out to go on while one rank lives",
+            )
+        if direct and len(self.ranks(READY, SILENT, LEFT)) < 2:
+            return Broken(
+                "single-survivor",
+                "cannot go on training: one rank is left, and there is nobody to average with",
+                who,
+                "start again; in cpu_cadence a run goes on while one rank lives",
             )
         return None
 

@@ -60,6 +60,14 @@ class StartRound:
 
 
 @dataclass(frozen=True)
+class CommitRound:
+    """Every rank of a `direct` round has the average: let them apply it, once the hub has it too where it is kept."""
+
+    round: int
+    attempt: int
+
+
+@dataclass(frozen=True)
 class WriteCheckpoint:
     """Write the last average; answered by CheckpointWritten or CheckpointFailed."""
 
@@ -87,4 +95,4 @@ class Exit:
     code: int
 
 
-HubOrder = SendRank | StartRound | WriteCheckpoint | Tell | AppendMetrics | Exit
+HubOrder = SendRank | StartRound | CommitRound | WriteCheckpoint | Tell | AppendMetrics | Exit

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.accounting import Accounts
-from flodl_planes.coordinator.agreement import disagreement
+from flodl_planes.coordinator.agreement import DIRECT, disagreement
 from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import Dealer, Free, Lockstep, Paced
 from flodl_planes.coordinator.hub_events import (
@@ -44,7 +44,7 @@ from flodl_planes.plane.outer import read_outer
 from flodl_wire import hub_messages as to_launcher
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import Form, RankGone, Stop
-from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leaving, RankHello, RankUp, Terms
+from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leaving, Moved, RankHello, RankUp, Terms
 from flodl_wire.result import RunResult
 
 _WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
@@ -52,9 +52,12 @@ _WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds: how long a silent rank waits for the reason, and how long a round may take (None: for ever)."""
+    """Seconds: how long a silent rank waits for the reason, how long a failed collective waits for a death that
+    explains it, and how long a round may take (None: for ever).
+    """
 
     grace_s: float = 2.0
+    explain_s: float = 17.0
     stall_s: float | None = 300.0
 
 
@@ -72,6 +75,7 @@ class Coordinator:
         self.reports: Reports | None = None
         self._early: list[HubEvent] = []
         self._applied: dict[int, float] = {}
+        self._unexplained: tuple[int, Moved, float] | None = None  # who could not average directly, and since when
         self._checkpoint = "due"
         self._result: RunResult | None = None
 
@@ -99,7 +103,7 @@ class Coordinator:
         if isinstance(event, RankGone):
             return self._gone(event, now)
         if isinstance(event, RankLost):
-            return [] if event.said_goodbye else self._silent(event.rank, now)
+            return [] if event.said_goodbye else self._rank_lost(event, now)
         if isinstance(event, RelayLost):
             return self._relay_lost(event, now)
         if isinstance(event, RelayJoined):
@@ -156,7 +160,8 @@ class Coordinator:
         if fault:
             raise fault
         first = self.cohort.hellos[min(self.cohort.hellos)]
-        self.training = Training(first.terms, self.cohort, self._dealer(first.terms), self.accounts)
+        dealer, direct = self._dealer(first.terms), self.mode in DIRECT
+        self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
         self.reports = Reports(self.training, now)
         self.phase = "training"
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort.size, first))
@@ -165,7 +170,7 @@ class Coordinator:
     def _dealer(self, terms: Terms) -> Dealer:
         read_outer(terms.outer)  # refused here, before anything is averaged with it
         settings = read_settings(terms.elche, self.cohort.size)
-        if self.mode == "cpu_sync":
+        if self.mode.endswith("_sync"):
             return Lockstep()
         cadence = Cadence(self.cohort.living, settings)
         return Free(cadence) if self.mode == "cpu_async" else Paced(cadence)
@@ -185,6 +190,8 @@ class Coordinator:
         if isinstance(message, Deposit):
             warned = reports.not_finite(rank, message.window) if message.not_finite else []
             return [*warned, *training.deposited(rank, message, now)]
+        if isinstance(message, Moved):
+            return self._moved(training, rank, message, now)
         if isinstance(message, EvalDone):
             if not training.callback.done(message.epoch, message.elapsed_ms):
                 return []
@@ -208,7 +215,19 @@ class Coordinator:
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
         return [*orders, *training.look_ahead(), *training.advance(now)]
 
+    def _moved(self, training: Training, rank: int, message: Moved, now: float) -> list[HubOrder]:
+        if not message.error:
+            return training.moved(rank, message)
+        if training.awaits(message) and self._unexplained is None:
+            self._unexplained = (rank, message, now)  # mostly somebody's death, which is told of by others
+        return []
+
     # --- losses
+
+    def _rank_lost(self, event: RankLost, now: float) -> list[HubOrder]:
+        if self.training and event.interrupted is not None:
+            self.training.interrupted = True
+        return self._silent(event.rank, now)
 
     def _silent(self, rank: int, now: float) -> list[HubOrder]:
         if rank in self.cohort and self.cohort[rank].state in (READY, ABSENT):
@@ -253,7 +272,7 @@ class Coordinator:
         training, reports = self.training, self.reports
         if training is None or reports is None:
             return self._fail(Broken("lost-before-training", f"cannot begin: {where} is lost", why), now, rank)
-        fault = self.cohort.intolerable(training.terms.max_failure)
+        fault = self.cohort.intolerable(training.terms.max_failure, training.direct)
         if fault:
             return self._fail(fault, now, rank)
         orders = reports.lost(rank, where, why, training.lost(rank), now)
@@ -279,7 +298,29 @@ class Coordinator:
                 "look at the network between the hosts",
             )
             return [*orders, *self._fail(fault, now)]
+        barred = self._no_road(training, now)
+        if barred:
+            return [*orders, *self._fail(barred, now)]
         return [*orders, *reports.progress(now)]
+
+    def _no_road(self, training: Training, now: float) -> Fault | None:
+        """The fault when ranks cannot average directly and nobody's death explains it."""
+        if self._unexplained is None:
+            return None
+        rank, message, since = self._unexplained
+        if not training.awaits(message):
+            self._unexplained = None
+            return None
+        if now - since < (self.limits.grace_s if message.forming else self.limits.explain_s):
+            return None
+        return Broken(
+            "needs-direct-reach" if message.forming else "collective-failed",
+            f"cannot average in mode {self.mode}: it needs direct reach between the ranks"
+            if message.forming
+            else f"cannot average in mode {self.mode}",
+            f"rank {rank} on {self.cohort[rank].place.host}: {message.error}",
+            "open all TCP ports between the hosts, or use --mode cpu_cadence, which needs the controller's port only",
+        )
 
     # --- the end
 
@@ -338,9 +379,11 @@ class Coordinator:
             f"rank {rank} on {self.cohort[rank].place.host}: {self.cohort[rank].why}"
             for rank in self.cohort.ranks(DEAD)
         ]
-        return self.accounts.result(
+        result = self.accounts.result(
             self.run, self.mode, verdict=verdict, degraded=bool(lost), why=why or "; ".join(lost)
         )
+        result.collective = next((hello.collective for hello in self.cohort.hellos.values() if hello.collective), None)
+        return result
 
     def _fail(self, fault: Fault, now: float, rank: int | None = None) -> list[HubOrder]:
         if self.phase == "over":

@@ -25,8 +25,9 @@ def began_line(terms: Terms, ranks: int, hello: RankHello) -> str:
                 elements *= side
             parameters += elements
     batches = -(-terms.dataset // terms.batch_size)
+    over = " over gloo (the ranks run on the processor)" if hello.collective == "gloo" else ""
     return (
-        f"{terms.mode} on {_count(ranks, 'rank')}: {_count(terms.dataset, 'sample')}, "
+        f"{terms.mode}{over} on {_count(ranks, 'rank')}: {_count(terms.dataset, 'sample')}, "
         f"{_count(terms.epochs, 'epoch')} of {_count(batches, 'batch', 'batches')}, {_count(parameters, 'parameter')}"
     )
 

@@ -14,23 +14,23 @@ Pure: called by the coordinator, answers with orders.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flodl_planes.coordinator.accounting import Accounts
 from flodl_planes.coordinator.callback_rank import CallbackRank
 from flodl_planes.coordinator.cohort import READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import Dealer
-from flodl_planes.coordinator.hub_events import HubOrder, SendRank, StartRound
+from flodl_planes.coordinator.hub_events import CommitRound, HubOrder, SendRank, StartRound
 from flodl_planes.coordinator.pool import Ledger, Pool, Span, batches_in, samples_in
 from flodl_planes.elche.cadence import Measured
 from flodl_wire.faults import Broken
-from flodl_wire.plane_messages import Deposit, Plan, Round, Terms
+from flodl_wire.plane_messages import Deposit, Moved, Plan, Round, Terms
 
 
 @dataclass
 class OpenRound:
     """A round that has been ordered. `took`: rank → its plan and deposit; `final`: nothing is left to deal behind
-    it; `free`: the ranks do not wait for it.
+    it; `free`: the ranks do not wait for it; `hands`: in direct mode, who has to say Moved; `moved`: who has.
     """
 
     number: int
@@ -38,6 +38,8 @@ class OpenRound:
     took: dict[int, tuple[Plan, Deposit]]
     final: bool
     free: bool = False
+    hands: list[int] = field(default_factory=list)
+    moved: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -53,8 +55,11 @@ class Training:
     empty one.
     """
 
-    def __init__(self, terms: Terms, cohort: Cohort, dealer: Dealer, accounts: Accounts) -> None:
+    def __init__(
+        self, terms: Terms, cohort: Cohort, dealer: Dealer, accounts: Accounts, *, direct: bool = False
+    ) -> None:
         self.terms = terms
+        self.direct = direct  # the ranks move the tensors: a deposit dies with its rank
         self.cohort = cohort
         self.dealer = dealer
         self.accounts = accounts
@@ -102,6 +107,22 @@ class Training:
         self.deposits[rank] = deposit
         self._deposited_at[rank] = now
         return self.advance(now)
+
+    def awaits(self, message: Moved) -> bool:
+        """Whether it is about the attempt that is under way."""
+        opened = self.open
+        here = opened is not None and (opened.number, opened.attempt) == (message.round, message.attempt)
+        return here and not self.interrupted
+
+    def moved(self, rank: int, message: Moved) -> list[HubOrder]:
+        """A rank has the average of a direct round; the last one's word is the round's."""
+        opened = self.open
+        if opened is None or not self.awaits(message):
+            return []
+        opened.moved.add(rank)
+        if not opened.moved >= set(opened.hands):
+            return []
+        return [CommitRound(opened.number, opened.attempt)]
 
     def decided(self, number: int, attempt: int, now: float) -> list[EpochMerged]:
         """A round's average is certain. Answers with the epoch it completed, if it did."""
@@ -183,7 +204,7 @@ class Training:
         hosts = set(self.cohort.live_hosts())
         kept = {}
         for rank, (plan, deposit) in before.took.items():
-            if self.cohort[rank].place.host in hosts:
+            if self.cohort[rank].place.host in hosts and not (self.direct and self.cohort[rank].state != READY):
                 kept[rank] = (plan, deposit)
             else:
                 self._put_back(plan)
@@ -213,6 +234,7 @@ class Training:
         whole = sum(mass.values())
         hosts = self.cohort.live_hosts()
         steps = bool(self.terms.outer) and bool(moved)  # the outer optimizer learns from work, not from a broadcast
+        opened.hands = self.cohort.living
         message = Round(
             round=opened.number,
             weights={str(rank): weight / whole for rank, weight in mass.items()},
@@ -224,6 +246,8 @@ class Training:
             apart=opened.free,
             wire=self.terms.wire if opened.number > 0 else "float32",  # the first model is nobody's difference
             outer=steps,
+            direct=self.direct,
+            hands=opened.hands if self.direct else [],
             plans={} if opened.free else {str(rank): plan for rank, plan in self.plans.items()},
         )
         return [StartRound(message, hosts)]
@@ -317,12 +341,13 @@ class Training:
         member = self.cohort[rank]
         if member.state in (READY, SILENT):
             return False
-        return rank not in self.deposits or member.place.host not in self.cohort.live_hosts()
+        return self.direct or rank not in self.deposits or member.place.host not in self.cohort.live_hosts()
 
     def _unsettled(self) -> bool:
         """Whether a rank hangs between silence and the word on why: its deposit may stand or fall with its host."""
         live = self.cohort.live_hosts()
-        return any(self.cohort[rank].place.host not in live for rank in self.cohort.ranks(SILENT))
+        silent = self.cohort.ranks(SILENT)
+        return any(self.direct or self.cohort[rank].place.host not in live for rank in silent)
 
 
 def _spans(plan: Plan) -> list[Span]:

@@ -29,6 +29,7 @@ class RankLost:
 
     rank: int
     said_goodbye: bool
+    interrupted: int | None = None  # the `direct` round that cannot come to an end without it
 
 
 @dataclass(frozen=True)

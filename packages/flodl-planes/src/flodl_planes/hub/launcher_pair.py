@@ -25,6 +25,11 @@ class PassedSocket:
     address: str
     sock: socket.socket
 
+    @property
+    def kind(self) -> int:
+        """Of channel, as the preface has it; 0 when less than a preface was read."""
+        return self.head[6] if len(self.head) > 6 else 0
+
 
 class LauncherPair:
     """Receives in one thread, sends in another."""

@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flodl_planes.coordinator.agreement import check_mode
+from flodl_planes.coordinator.agreement import DIRECT, check_mode
 from flodl_planes.coordinator.hub_events import (
     AppendMetrics,
     CheckpointFailed,
     CheckpointWritten,
+    CommitRound,
     Exit,
     HubEvent,
     HubOrder,
@@ -34,7 +35,7 @@ from flodl_planes.hub.transport import HubTransport
 from flodl_planes.plane.layout import lay_out
 from flodl_planes.records import checkpoint
 from flodl_planes.records.metrics_file import MetricsFile
-from flodl_wire import deadlines, exits, hub_messages
+from flodl_wire import deadlines, exits, hub_messages, preface
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import HubFailed, Notice, Progress, Ready, Stop
@@ -52,7 +53,11 @@ class Hub:
         self.folder = Path(spec.run_dir)
         self._pair = LauncherPair(pair)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        limits = Limits(grace_s=deadlines.deadline(GRACE), stall_s=deadlines.deadline(ROUND_STALL))
+        limits = Limits(
+            grace_s=deadlines.deadline(GRACE),
+            explain_s=deadlines.deadline(deadlines.SILENCE + GRACE),
+            stall_s=deadlines.deadline(ROUND_STALL),
+        )
         self._coordinator = Coordinator(spec.run, spec.mode, limits)
         self._metrics = MetricsFile(self.folder)
         self._transport: HubTransport | None = None
@@ -67,12 +72,12 @@ class Hub:
             if fault:
                 raise fault
             salt = parse_salt(self.spec.salt_hex, "the hub's salt") if self.spec.salt_hex else b""
-            if self.spec.mode == "torch":
+            if self.spec.mode == "torch" or self.spec.mode in DIRECT:
                 from flodl_planes.hub.store import Store  # no torch in here: it runs in a process of its own
 
                 # Under open admission too: every agent that was let in has the salt (J-9), so no stranger gets here.
                 self._store = Store(salt or None, self._events)
-            else:
+            if self.spec.mode != "torch":
                 socket_path = str(Path(self.spec.socket_dir) / "hub.sock")
                 self._transport = HubTransport(socket_path, salt, self.spec.keyed, self._events)
             self._pair.send(Ready(socket_path))
@@ -128,8 +133,9 @@ class Hub:
                 return exits.DONE if self._code is None else self._code
 
     def _adopt(self, passed: PassedSocket) -> None:
-        home = self._store or self._transport
+        home = self._store if passed.kind == preface.STORE else self._transport
         if home is None:
+            self._say(hub_messages.Taken(passed.number))
             passed.sock.close()
             return
         home.adopt(passed.sock, passed.head, passed.number)
@@ -148,6 +154,8 @@ class Hub:
         if isinstance(order, StartRound):
             if not transport.start_round(order.round, order.hosts):
                 return [RoundNotBegun(order.round.round)]
+        elif isinstance(order, CommitRound):
+            transport.commit(order.round, order.attempt)
         elif isinstance(order, SendRank):
             transport.send_rank(order.rank, order.message)
         elif isinstance(order, Tell):

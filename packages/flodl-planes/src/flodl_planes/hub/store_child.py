@@ -1,4 +1,4 @@
-"""The process in which the TCPStore of mode torch runs: started, watched, ended. No torch in this module."""
+"""The process in which the ranks' TCPStore (torch, nccl_*) runs: started, watched, ended. No torch in this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from flodl_wire.faults import Broken
 
-_WHAT = "cannot serve the rendezvous of mode torch"
+_WHAT = "cannot serve the ranks' rendezvous"
 _MENDED = f"{sys.executable} -m pip install 'flodl-planes[torch]'"
 
 

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
     WIRES,
+    Commit,
     FromRank,
     Kept,
     RankDown,
@@ -53,6 +55,17 @@ from flodl_wire.plane_messages import (
 )
 
 
+@dataclass
+class Direct:
+    """A round whose data the ranks move. `made`: they have the average; `kept`: so has the hub, or it need not."""
+
+    round: Round
+    links: list[RelayLink]
+    kept: bool
+    made: bool = False
+    began: float = field(default_factory=time.perf_counter)
+
+
 class HubTransport:
     """`layout`: that of the first rank's hello. `_lock` guards who is here and which attempt runs, and orders the
     events.
@@ -67,6 +80,7 @@ class HubTransport:
         self._gone: set[int] = set()  # ranks whose socket has closed
         self._attempt: Attempt | None = None  # the running one
         self._keeping: tuple[int, int] | None = None
+        self._direct: Direct | None = None  # the round that the ranks make among themselves
         self._committed = -1
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
@@ -115,9 +129,11 @@ class HubTransport:
                 self._attempt.abort()
                 self._attempt = None
             living = sorted(rank for rank in self._rank_links if rank not in self._gone)
+            if round.direct and any(rank not in living for rank in round.hands):
+                return False  # its RankLost stands in the queue, and its part would be missing
             round = msgspec.structs.replace(round, hands=living)
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
-            if round.alone or not moves:
+            if round.alone or round.direct or not moves:
                 self._pass_on(round, links, moves)
                 return True
             assert self.layout
@@ -207,7 +223,9 @@ class HubTransport:
                     link.expect_kept(round, self.layout, self._own_average())
         for link in links:
             link.post(round)
-        if not (moves and round.keep):
+        if moves and round.direct:
+            self._direct = Direct(round, links, kept=not round.keep)
+        elif not (moves and round.keep):
             if moves:
                 self._average = None
             elif self.layout is not None and not self.layout.chunks:
@@ -225,8 +243,39 @@ class HubTransport:
                     "bad-kept", f"cannot go on with the relay of {link.host}", "not all of the average had come"
                 )
             self._average = self._own if isinstance(link, RemoteLink) else link.result
-            self._keeping, self._committed = None, kept.round
+            self._keeping = None
+            if self._direct:
+                self._direct.kept = True
+                self._commit_direct()
+                return
+            self._committed = kept.round
             self._events.put(events.RoundDone(*key))
+
+    def commit(self, round: int, attempt: int) -> None:
+        """Every rank of a direct round has its average. Nothing happens when the round has been interrupted."""
+        with self._lock:
+            if self._direct and (self._direct.round.round, self._direct.round.attempt) == (round, attempt):
+                self._direct.made = True
+                self._commit_direct()
+
+    def _commit_direct(self) -> None:
+        direct = self._direct
+        if direct is None or not (direct.kept and direct.made):
+            return
+        number, attempt = direct.round.round, direct.round.attempt
+        self._direct, self._committed = None, number
+        for link in direct.links:
+            link.post(Commit(number, attempt))
+        ms = (time.perf_counter() - direct.began) * 1000
+        self._events.put(events.RoundDone(number, attempt, ms))
+
+    def _interrupt_direct(self, ranks: list[int]) -> int | None:
+        """The direct round that `ranks` take with them, if it is not committed."""
+        direct = self._direct
+        if direct is None or not any(rank in direct.round.hands for rank in ranks):
+            return None
+        self._direct = self._keeping = None
+        return direct.round.round
 
     def _begin_rounds(self) -> None:
         """So that `start_round` need not wait for sums that are here already (all of them, when every host is)."""
@@ -303,7 +352,8 @@ class HubTransport:
             self._own_rank(link, message.rank)
             with self._lock:
                 self._gone.add(message.rank)
-                self._events.put(events.RankLost(message.rank, message.said_goodbye))
+                interrupted = self._interrupt_direct([message.rank])
+                self._events.put(events.RankLost(message.rank, message.said_goodbye, interrupted))
         elif isinstance(message, Kept):
             self._kept(link, message)
         elif isinstance(message, Shared):
@@ -363,7 +413,7 @@ class HubTransport:
                 for rank in link.ranks:
                     self._gone.add(rank)
                     self._rank_links.pop(rank, None)
-                interrupted = None
+                interrupted = self._interrupt_direct(link.ranks)
                 if self._attempt and link in self._attempt.links:
                     self._attempt.abort()
                     interrupted, self._attempt = self._attempt.round.round, None

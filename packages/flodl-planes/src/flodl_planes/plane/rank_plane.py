@@ -28,7 +28,7 @@ from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import Layout
 from flodl_planes.plane.segment import Segment
-from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line
+from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, leaders_line
 from flodl_planes.plane.words import Words, control_bytes, wait_until
 from flodl_wire import deadlines
 from flodl_wire.faults import Broken, Fault, Transient
@@ -124,9 +124,17 @@ class RankPlane:
             self._look()
         return self._inbox.popleft() if self._inbox else None
 
+    def pick(self, wanted: Callable[[RankDown], bool]) -> RankDown | None:
+        """The first message that is `wanted`, if one has come; does not wait, and leaves the others where they are."""
+        self._look()
+        found = next((message for message in self._inbox if wanted(message)), None)
+        if found is not None:
+            self._inbox.remove(found)
+        return found
+
     def wait(self, round: Round | None) -> None:
         """Until a message has come, or the average of `round` stands; sooner now and then."""
-        if round is None or not round.alone or not self._moves(round):
+        if round is None or not round.alone or not self.moves(round):
             self._read()
         else:
             wait_until(lambda: self.stands(round), self._look)
@@ -135,14 +143,21 @@ class RankPlane:
         """Whether the average of a round that is made apart from the ranks is there. One of several hosts stands when
         its `Commit` has come, which only the caller knows.
         """
-        if not self._moves(round):
+        if not self.moves(round):
             return True
         memory = self._attached()
         return round.alone and crossed(memory, finish_line(memory, round))
 
+    def keep(self, round: Round, average: NDArray[np.uint8]) -> None:
+        """Leave the average of a `direct` round, in the live layout, with the relay for the hub; the leader does so."""
+        memory = self._attached()
+        np.copyto(memory.result, average)
+        ((index, word),) = leaders_line(memory, round)
+        memory.words.write(index, word)
+
     def average(self, round: Round) -> NDArray[np.uint8] | None:
         """That average, in the live layout, to be read until the next deposit; None when nobody had weight."""
-        if not self._moves(round):
+        if not self.moves(round):
             return None
         return self.live.array if round.alone else self._attached().result
 
@@ -153,7 +168,7 @@ class RankPlane:
         Raises Broken "dismissed" when the run fails meanwhile.
         """
         start = time.perf_counter()
-        if self._moves(round):
+        if self.moves(round):
             round = self._in_memory(round)
         return Reduced(round, (time.perf_counter() - start) * 1000)
 
@@ -166,7 +181,8 @@ class RankPlane:
 
     # one round
 
-    def _moves(self, round: Round) -> bool:
+    def moves(self, round: Round) -> bool:
+        """Whether any data moves in `round`."""
         return bool(round.weights and self._layout.chunks)
 
     def _in_memory(self, round: Round) -> Round:

@@ -107,3 +107,8 @@ def finish_line(memory: HostMemory, round: Round) -> list[tuple[int, int]]:
 
 def crossed(memory: HostMemory, line: list[tuple[int, int]]) -> bool:
     return all(memory.words.read(index) >= word for index, word in line)
+
+
+def leaders_line(memory: HostMemory, round: Round) -> list[tuple[int, int]]:
+    """The same for a `direct` round that is kept: its leader, one of ours, has laid the average into `result`."""
+    return [(memory.ranks.index(round.leader), encode(round.round, round.attempt, 1))]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from flodl_planes.plane.layout import MEAN, Layout
+from flodl_wire.plane_messages import Section
 
 DTYPES = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16}
 NOTHING = 1e-10  # a norm below it divides nothing (the reference's bound)
@@ -19,11 +20,7 @@ class Drift:
     round."""
 
     def __init__(self, layout: Layout, live: Any) -> None:
-        self._parts = [
-            torch.frombuffer(live, dtype=DTYPES[section.dtype], count=section.elements, offset=section.offset)
-            for section in layout.sections
-            if section.op == MEAN
-        ]
+        self._parts = [_part(live, section) for section in layout.sections if section.op == MEAN]
         self._before = [torch.empty_like(part) for part in self._parts]
 
     def begin(self) -> None:
@@ -40,6 +37,13 @@ class Drift:
         if not (math.isfinite(moved) and math.isfinite(size)):
             return None
         return math.sqrt(moved) / math.sqrt(size) if math.sqrt(size) > NOTHING else 0.0
+
+
+def _part(live: Any, section: Section) -> torch.Tensor:
+    dtype = DTYPES[section.dtype]
+    if isinstance(live, torch.Tensor):
+        return live[section.offset : section.offset + section.elements * dtype.itemsize].view(dtype)
+    return torch.frombuffer(live, dtype=dtype, count=section.elements, offset=section.offset)
 
 
 def norm(part: torch.Tensor) -> float:

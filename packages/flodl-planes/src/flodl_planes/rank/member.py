@@ -61,6 +61,7 @@ class RankWindows:
         self._drift: Drift | None = None
         self._divergence: float | None = None  # of the last round
         self._said_goodbye = False
+        self._kind = ""  # of collective, where the ranks move the tensors
 
     def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
         self._on_plan = on_plan
@@ -70,8 +71,8 @@ class RankWindows:
         live = Segment.create("live", layout.total_bytes)
         # Before the hello, which counts as the first deposit: rank 0's memory is read once the last rank has said it.
         self._adopt(slots, layout, live)
-        if self._terms.mode != "cpu_sync" and self._terms.elche.get("guard") != "none":
-            self._drift = Drift(layout, live.buffer)
+        if not self._terms.mode.endswith("_sync") and self._terms.elche.get("guard") != "none":
+            self._drift = self._drift_of(layout, live)
         hello = RankHello(
             rank=self._place.rank,
             terms=self._terms,
@@ -79,12 +80,20 @@ class RankWindows:
             sections=layout.sections,
             model_sig=signature(tensors),
             device=self._place.device,
+            collective=self._kind,
         )
         self._plane = RankPlane.connect(self._socket, hello, live)
         return self._next(self._plane)
 
     def _adopt(self, slots: list[Slot], layout: Layout, live: Segment) -> None:
         self._adopted: Settled = Adopted(slots, layout.offsets, live.buffer, self._device)
+
+    def _drift_of(self, layout: Layout, live: Segment) -> Drift:
+        return Drift(layout, live.buffer)
+
+    def _reduce(self, plane: RankPlane, round: Round) -> Round:
+        """Take part in a round to its end; the attempt that was applied."""
+        return plane.reduce(round).round
 
     def tick(self, samples: int) -> None:
         pass  # the hub knows from the deposits, and its launcher draws the bar
@@ -163,7 +172,7 @@ class RankWindows:
         drift = self._drift if opened.round > 0 else None  # the first hands out rank 0's model: nobody has drifted yet
         if drift is not None:
             drift.begin()
-        closed = plane.reduce(opened).round  # a lost host may have replaced the attempt, and with it the plans
+        closed = self._reduce(plane, opened)  # a lost host may have replaced the attempt, and with it the plans
         self._divergence = drift.end() if drift is not None else None
         self._adopted.refresh()
         if closed.outer and self._restart:

@@ -151,7 +151,7 @@ class Adopted:
         self._slots = slots
         self._staged = device.type != "cpu" if staged is None else staged
         self._device = device
-        if self._staged:
+        if self._staged and not isinstance(live, torch.Tensor):
             _pin(live)
         self._views = [view_of(live, slot.tensor, offset) for slot, offset in zip(slots, offsets, strict=True)]
         for slot, view in zip(slots, self._views, strict=True):
@@ -207,6 +207,8 @@ def view_of(live: Any, like: torch.Tensor, offset: int) -> torch.Tensor:
     """
     if like.numel() == 0:
         return torch.empty(like.shape, dtype=like.dtype)
+    if isinstance(live, torch.Tensor):  # on a device, where the module keeps its own storage
+        return live[offset : offset + like.numel() * like.element_size()].view(like.dtype).view(like.shape)
     return torch.frombuffer(live, dtype=like.dtype, count=like.numel(), offset=offset).view(like.shape)
 
 

@@ -14,7 +14,7 @@ from flodl_wire.config import MODES
 from flodl_wire.faults import Refused
 from flodl_wire.plane_messages import Terms
 
-TRAINED = ("cpu_sync", "cpu_cadence", "cpu_async")  # modes this version's Trainer averages in
+TRAINED = tuple(mode for mode in MODES if mode != "torch")
 ALONE_MODE = "cpu_cadence"  # what a run alone reports: the default of a world too
 GUARDS = ("trend", "msf", "none")
 
@@ -197,26 +197,28 @@ class Settings:
                 f"start it with `fdl --mode {self.mode} …`, or leave mode= out: it governs a script run alone",
             )
         check_trained(world_mode)
+        if world_mode.startswith("nccl"):
+            for name, value, plain in (("wire", self.wire, "float32"), ("outer", self.outer, {})):
+                if value != plain:
+                    raise refuse(
+                        name,
+                        value,
+                        f"in mode {world_mode} the tensors travel from rank to rank, past the hub that would do it",
+                        f"leave {name} out, or use --mode cpu_cadence",
+                    )
         ratios = self.cadence.partition_ratios
         if ratios is not None and len(ratios) != world_size:
             raise refuse("partition_ratios", ratios, f"the world has {world_size} ranks", "give one number per rank")
 
 
 def check_trained(mode: str) -> None:
-    """Raises Refused for a mode in which this version's Trainer does not train."""
+    """Raises Refused for a mode in which the Trainer does not train."""
     if mode == "torch":
         raise Refused(
             "mode-torch",
             "cannot use the Trainer in mode torch",
             "that mode starts scripts which call torch.distributed themselves",
-            f"start the run in {' or '.join(TRAINED)}, or call torch.distributed yourself",
-        )
-    if mode not in TRAINED:
-        raise Refused(
-            "mode-missing",
-            f"cannot train in mode {mode}",
-            "this version of flodl-planes averages on the processor's side only, at barriers",
-            f"use {' or '.join(TRAINED)}; ranks with a GPU train in them too",
+            f"start the run in one of {', '.join(TRAINED)}, or call torch.distributed yourself",
         )
 
 

@@ -319,10 +319,9 @@ class Trainer:
             from flodl_planes.rank.solo import SoloWindows
 
             return SoloWindows(settings.terms(settings.mode or ALONE_MODE, self._samples, evaluates), place)
-        from flodl_planes.rank.async_member import AsyncWindows
-        from flodl_planes.rank.member import RankWindows
+        from flodl_planes.rank.members import kind_of
 
-        kind = AsyncWindows if envelope.mode == "cpu_async" else RankWindows
+        kind = kind_of(envelope.mode)
         terms = settings.terms(envelope.mode, self._samples, evaluates)
         return kind(terms, place, envelope.relay_socket, self.device, self.optimizer.state.clear)
 

@@ -29,7 +29,7 @@ from flodl_planes.plane.landing import Landing
 from flodl_planes.plane.layout import MEAN, Layout
 from flodl_planes.plane.sealed_socket import SealedSocket, Stream, dial
 from flodl_planes.plane.segment import Segment
-from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, hands
+from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, hands, leaders_line
 from flodl_planes.plane.words import Words, control_bytes, wait_until
 from flodl_planes.relay.local_ranks import LocalRanks
 from flodl_wire import deadlines, frames
@@ -171,7 +171,9 @@ class Relay:
             self._begin(message)
             self._to_all(body)
         elif isinstance(message, Commit):
-            if isinstance(self._hub, SealedSocket) and not self._landing.complete(message.round, message.attempt):
+            direct = self._round is not None and self._round.direct
+            landed = direct or self._landing.complete(message.round, message.attempt)
+            if isinstance(self._hub, SealedSocket) and not landed:
                 raise Broken(
                     "bad-commit",
                     "cannot apply the average",
@@ -192,9 +194,9 @@ class Relay:
             if memory is None:
                 raise Broken("bad-round", "cannot begin a round", "not every rank of this host is here")
             self._take_over(hands(memory.ranks, round) if round.apart else self._local.absent())
-        if round.weights and round.alone and round.keep:
+        if round.weights and round.keep and (round.leader in self._expected if round.direct else round.alone):
             threading.Thread(target=self._keep, args=(memory, round), name="keep", daemon=True).start()
-        elif round.weights and not round.alone and isinstance(self._hub, SealedSocket):
+        elif round.weights and not round.alone and not round.direct and isinstance(self._hub, SealedSocket):
             uplink = self._begin_encoded(memory, round) if round.wire != "float32" else None
             self._landing.expect(round.round, round.attempt, memory.layout, memory.result, round.wire, uplink)
             self._hub.stream(sums(memory, round, uplink))
@@ -206,9 +208,10 @@ class Relay:
         return self._uplink
 
     def _keep(self, memory: HostMemory, round: Round) -> None:
-        """Give the hub the average of an alone round once it stands."""
-        line = finish_line(memory, round)
-        wait_until(lambda: crossed(memory, line), lambda: False)
+        """Give the hub the average of an alone round, or of one that the ranks make, once it stands."""
+        line = leaders_line(memory, round) if round.direct else finish_line(memory, round)
+        if not wait_until(lambda: crossed(memory, line), lambda: round is not self._round):
+            return  # another attempt has taken its place
         kept = Kept(round.round, round.attempt)
         if isinstance(self._hub, SealedSocket):
             self._hub.stream(averages(memory.layout, memoryview(memory.result), round, lambda n: True, kept))  # type: ignore[arg-type]
@@ -220,7 +223,7 @@ class Relay:
 
     def _take_over(self, absent: list[int]) -> None:
         """Their shares of the present round are ours. Holding the lock."""
-        if self._round and self._round.weights and self._round.alone:
+        if self._round and self._round.weights and self._round.alone and not self._round.direct:
             for rank in absent:
                 self._left_undone.put((self._round, rank))
 
