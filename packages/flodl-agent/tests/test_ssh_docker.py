@@ -69,6 +69,13 @@ def test_files_chosen_by_hand_stay_and_ours_is_laid_on_top(project: Path, docker
     assert docker.runs[0]["overlay"] == [{"services": {"cuda": {"extra_hosts": PAIRS}}}]
 
 
+def test_inside_the_path_of_the_image_counts_before_a_login_shells(project: Path, docker: Any) -> None:
+    agent = project / ".venv/bin/flodl-agent"
+    agent.rename(docker.folder / "flodl-agent")
+    done = say(remote_script("node-b", str(project), {"FLODL_HOST_NAME": "b"}, "cuda"), docker)
+    assert done.stdout == f"run in {project}: b\nthe spec", done.stderr
+
+
 def test_without_a_docker_or_without_an_agent_inside_it_is_127_with_the_way_on(project: Path, docker: Any) -> None:
     (project / ".venv/bin/flodl-agent").unlink()
     script = remote_script("node-b", str(project), {}, "cuda", PAIRS)

@@ -139,6 +139,15 @@ def test_another_tool_of_ours_is_found_on_path_by_its_name(box: Box) -> None:
     assert "cannot tell which 'hello' is meant" in answer.stderr
 
 
+def test_a_tool_with_the_name_of_a_verb_is_refused_and_help_still_helps(box: Box) -> None:
+    box.tool("flodl-window")
+    box.tool("fdl-status", box.folder / "path")
+    answer = box.fdl("status")
+    assert answer.returncode == 1
+    assert "it is fdl's own, and " in answer.stderr and "fdl-status has its name" in answer.stderr
+    assert box.fdl("help").returncode == 0
+
+
 def test_strange_names_and_no_locale_do_not_matter(box: Box) -> None:
     folder = box.folder / "gör an \udcff"
     folder.mkdir()

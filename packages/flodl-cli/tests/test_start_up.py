@@ -27,7 +27,7 @@ HEAVY = (
 WATCH = """\
 import sys, os
 from flodl_cli import main, sibling
-sibling.find = lambda name: "/x/" + name
+sibling.find = lambda name: "/x/" + name if name.startswith("flodl-") else None
 def stop(argv):
     print(" ".join(sorted(set(%r) & set(sys.modules))))
     os._exit(0)

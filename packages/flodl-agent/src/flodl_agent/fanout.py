@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from shlex import join
+from shlex import join, quote
 
 import msgspec
 
@@ -91,8 +91,7 @@ class _Errand:
 
     async def run(self) -> int:
         argv, env = self._command()
-        plain = self._host.local and not self._host.docker
-        command = join(argv if plain else argv[:-1])  # what a person can try; the script on top is ours
+        command = self._shown(argv)
         for warning in [] if self._host.local else warnings(self._name, self._host.ssh):
             self._say([warning])
         try:
@@ -146,6 +145,14 @@ class _Errand:
             script = remote_script(self._name, agent.path, host.env, host.docker, host.extra_hosts)
             return ["/bin/sh", "-c", script], own
         return [local_agent(agent.path), "run"], {**own, **host.env}
+
+    def _shown(self, argv: list[str]) -> str:
+        """What a person can try; the script that finds the agent is ours."""
+        road = [] if self._host.local else argv[:-1]
+        if not self._host.docker:
+            return join(argv if self._host.local else road)
+        inside = f"cd {quote(self._host.agent.path or '.')} && docker compose run --rm {quote(self._host.docker)} sh"
+        return f"{join(road)} {quote(inside)}" if road else inside
 
     def _deliver(self, spec: AgentSpec) -> None:
         """The spec: some hundred bytes, which a new pipe always takes. If nobody reads any more, the exit says why."""

@@ -35,6 +35,9 @@ _FIND_AND_RUN = (
     'nor on the PATH of a login shell" >&2; '
 )
 
+# In a container PATH is what its image says, and a login shell's profile may overwrite it.
+_ON_PATH = 'a=$(command -v flodl-agent) && exec "$a" run; '
+
 
 def remote_script(
     host: str, path: str | None, env: Mapping[str, str], docker: str = "", extra_hosts: Sequence[str] = ()
@@ -55,7 +58,7 @@ def remote_script(
         steps.append("export " + " ".join(f"{name}={shlex.quote(env[name])}" for name in names) + "; ")
     if docker:
         install = f"fix: put flodl-agent and flodl-planes into the image of the service {docker} (pip install)"
-        inner = f"{_FIND_AND_RUN}echo {shlex.quote(install)} >&2; exit 127"
+        inner = f"{_ON_PATH}{_FIND_AND_RUN}echo {shlex.quote(install)} >&2; exit 127"
         why, fix = compose.MISSING
         lines = (f"flodl: {host} cannot run the service {docker}: {why}", f"fix: {fix}")
         return "".join([*steps, compose.script(docker, names, extra_hosts, inner, lines)])

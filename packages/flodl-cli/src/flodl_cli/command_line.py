@@ -17,8 +17,8 @@ VERBOSITY = {
     "-vvv": "trace",
 }
 VALUED = ("--env", "--gpus", "--mode")
-_SWITCHES = ("--no-append", "--no-prebuild")
-OPTIONS = (*VALUED, *_SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
+SWITCHES = ("--no-append", "--no-prebuild")
+OPTIONS = (*VALUED, *SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
 
 
 class CommandLine:
@@ -52,7 +52,7 @@ def parse(argv: list[str]) -> CommandLine:
             _choose_env(line, word[1:], word)
         elif word in VERBOSITY:
             line.verbosity = VERBOSITY[word]
-        elif word in _SWITCHES:
+        elif word in SWITCHES:
             setattr(line, word[5:], False)
         elif word in ("-h", "--help"):
             line.command, line.rest = "help", argv[index:]

@@ -9,7 +9,7 @@ import os
 
 from flodl_cli import manifest, project_files, shell_line, sibling
 from flodl_cli.command import Command
-from flodl_cli.command_line import CommandLine
+from flodl_cli.command_line import SWITCHES, CommandLine
 from flodl_cli.command_words import words_behind
 from flodl_cli.project_files import Project
 from flodl_cli.suggest import did_you_mean
@@ -240,6 +240,12 @@ def _mask_single(run: Run, spec: str, command: Command) -> None:
 
 def _note_odd_words(run: Run, project: Project, tokens: list[str], command: Command) -> None:
     """Words that the command gets and that were perhaps meant for us. They go to it all the same."""
+    own = tokens[: tokens.index("--")] if "--" in tokens else tokens
+    run.notes += [
+        f"{word} stands behind the command and goes to it; for fdl: fdl {word} {command.name}"
+        for word in dict.fromkeys(own)
+        if word in SWITCHES
+    ]
     for token in tokens:
         if token.startswith("@") and token[1:] != project.env and token[1:] in project_files.overlays(project.root):
             run.notes.append(

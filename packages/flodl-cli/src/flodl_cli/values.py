@@ -16,12 +16,34 @@ def text(node: Node, key: str, where: str) -> str | None:
     raise wrong(child, f"{where}.{key}".removeprefix("."), f"it is {kind(child)} where text belongs", quoting(child))
 
 
+# What people write who have used another tool, or the format of an older one.
+_SYNONYMS = {
+    "cmd": "run",
+    "command": "run",
+    "script": "run",
+    "exec": "run",
+    "args": "append",
+    "compile": "build",
+    "prebuild": "build",
+    "environment": "env",
+    "training": "options",
+    "ddp": "options",
+    "output": "options",
+    "service": "docker",
+    "dir": "path",
+    "folder": "path",
+    "extends": "inherit-from",
+    "include": "inherit-from",
+}
+
+
 def check_keys(node: Node, known: tuple[str, ...], where: str) -> None:
     """Refuse the first key of the mapping `node` that is not `known`, with the key that was probably meant."""
     assert isinstance(node.value, dict)
     for key, child in node.value.items():
         if key not in known:
-            hint = did_you_mean(key, known)
+            other = _SYNONYMS.get(key.lower())
+            hint = other if other in known else did_you_mean(key, known)
             there = "keys here: " + ", ".join(known)
             raise wrong(
                 child,

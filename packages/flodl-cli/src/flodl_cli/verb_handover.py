@@ -7,6 +7,7 @@ import os
 
 from flodl_cli import project_files, sibling
 from flodl_cli.command_line import CommandLine
+from flodl_cli.extensions import tools_named
 from flodl_cli.node import Node
 from flodl_cli.project_files import Project
 from flodl_cli.verbs import VERBS
@@ -34,6 +35,7 @@ def hand_over_to_verb(line: CommandLine) -> NoReturn:
             what = f"cannot use {option} with `fdl {line.command}`"
             raise usage(what, "it chooses how a command of the project runs", "leave it out")
     tool = sibling.require(verb.argv[0], verb.package, f"do `fdl {line.command}`")
+    refuse_a_clash(line.command)
     os.environ.pop(environ.CONFIG_JSON, None)
     if line.verbosity is not None:
         os.environ[environ.VERBOSITY] = line.verbosity
@@ -46,6 +48,14 @@ def hand_over_to_verb(line: CommandLine) -> NoReturn:
                 fault.exit_code = exits.USAGE  # a flaw of this box: whoever dials again for ever must not
             raise
     sibling.hand_over([tool, *verb.argv[1:], *line.rest])
+
+
+def refuse_a_clash(word: str) -> None:
+    """Raises Refused when somebody else's tool has the name of a word of ours: nobody could tell which one ran."""
+    others = tools_named(word)
+    if others:
+        what = f"cannot tell which {word!r} is meant"
+        raise Refused("name-clash", what, f"it is fdl's own, and {others[0]} has its name, too", "take that off PATH")
 
 
 def hand_over_config(line: CommandLine) -> None:
