@@ -29,7 +29,7 @@ def test_a_host_that_does_not_see_it_goes_on_unless_the_project_asked_for_the_bu
     assert site.of(spec(tmp_path, python="2.7")) == ""
     with pytest.raises(Refused, match="does not see what was built for it") as caught:
         site.of(spec(tmp_path, required=True))
-    assert "--no-prebuild" in caught.value.fix
+    assert "share the project's folder" in caught.value.fix
 
 
 def test_a_build_for_another_python_is_refused_with_both_versions(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flodl_cli import building
-from flodl_cli.building import build_all
+from flodl_cli.building import build_all, what_is_there
 from flodl_cli.command import Command
 from flodl_cli.node import Node
 from flodl_cli.prebuild import NO_ARCH, RECIPE, Prebuild, fingerprint, installable, plan_prebuild
@@ -70,7 +70,7 @@ def test_every_remote_host_has_a_folder_by_host_and_arch_and_this_box_has_none(p
         "target/cluster/tower/precompiled/cu128",
         f"target/cluster/attic/{NO_ARCH}",
     ]
-    assert made.sites["attic"] == Site("target/cluster/attic/any/site", required=True)
+    assert made.stated
 
 
 def test_nothing_is_built_where_nothing_says_how_or_for_nobody_else(project: Path) -> None:
@@ -140,6 +140,16 @@ def test_all_hosts_are_built_for_once_and_again_only_when_something_changed(
     assert builds(project) == 5
     assert capsys.readouterr().err == ""
     assert (project / "target/cluster/.gitignore").read_text() == "*\n"
+
+
+def test_what_was_built_before_is_used_without_a_build(project: Path) -> None:
+    assert what_is_there(plan(project)) == {}
+    sites = build_all(plan(project), quiet=True)
+    (project / "train.py").write_text("new")
+    assert what_is_there(plan(project)) == sites
+    (project / "target/cluster/attic/any/stamp.json").write_text("{")
+    assert list(what_is_there(plan(project))) == ["tower"]
+    assert builds(project) == 2
 
 
 def test_all_hosts_are_built_at_once(project: Path) -> None:

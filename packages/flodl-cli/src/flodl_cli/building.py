@@ -17,6 +17,7 @@ import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from flodl_cli import container
 from flodl_cli.prebuild import HostBuild, Prebuild, fingerprint
@@ -49,6 +50,24 @@ def build_all(plan: Prebuild, *, quiet: bool = False) -> dict[str, Site]:
             site.give_up()
             raise
         return {build.host: future.result() for build, future in zip(plan.builds, futures, strict=True)}
+
+
+def what_is_there(plan: Prebuild) -> dict[str, Site]:
+    """What was built before, fresh or not; nothing for a host that was never built for."""
+    found = {}
+    for build in plan.builds:
+        folder = Path(plan.root) / build.folder
+        if (folder / "site").is_dir() and (stamp := _stamp(folder)) is not None:
+            found[build.host] = Site(build.site, str(stamp.get("python", "")), required=plan.stated)
+    return found
+
+
+def _stamp(folder: Path) -> dict[str, Any] | None:
+    try:
+        stamp = json.loads((folder / "stamp.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return stamp if isinstance(stamp, dict) else None
 
 
 class _Site:
@@ -87,10 +106,9 @@ class _Site:
         variant = libtorch.find(build.arch, self.root) if build.arch else None
         print_ = fingerprint(self.plan, build, json.dumps(variant.arch if variant else None, sort_keys=True))
         stamp = folder / "stamp.json"
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            known = json.loads(stamp.read_text())
-            if known["fingerprint"] == print_ and (folder / "site").is_dir():
-                return str(known["python"]), "unchanged"
+        known = _stamp(folder)
+        if known is not None and known.get("fingerprint") == print_ and (folder / "site").is_dir():
+            return str(known.get("python", "")), "unchanged"
         stamp.unlink(missing_ok=True)
         fresh, site, old = folder / "site.new", folder / "site", folder / "site.old"
         shutil.rmtree(fresh, ignore_errors=True)

@@ -28,7 +28,7 @@ OPTIONS = [
     ("--gpus DEVICES", "all, a list such as 0,1, or cpu:2 for two ranks on the processor"),
     ("--mode MODE", f"how ranks average: {', '.join(MODES)}"),
     ("--no-append", "leave out what `append:` of the command adds"),
-    ("--no-prebuild", "start at once, without building for the hosts first"),
+    ("--no-prebuild", "start at once, with what was built for the hosts before"),
     ("-v, -vv, -vvv", "say more; -q says less"),
     ("-h, --help", "this"),
     ("-V, --version", "the version of fdl"),

@@ -16,7 +16,6 @@ import sys
 from flodl_cli.command import Command
 from flodl_wire.config import Cluster
 from flodl_wire.faults import Refused
-from flodl_wire.specs import Site
 
 BELOW = os.path.join("target", "cluster")
 NO_ARCH = "any"  # the folder of a host without `arch:`
@@ -62,10 +61,6 @@ class Prebuild:
         self.stated = stated  # by `build:`; else it follows from the files
         self.docker = docker
         self.builds: list[HostBuild] = []
-
-    @property
-    def sites(self) -> dict[str, Site]:
-        return {build.host: Site(build.site, required=self.stated) for build in self.builds}
 
 
 def plan_prebuild(root: str, command: Command, cluster: Cluster) -> Prebuild | None:

@@ -37,11 +37,12 @@ def run_project_command(line: CommandLine) -> int:
         for note in run.notes:
             print(f"fdl: {note}", file=sys.stderr)
     if run.prebuild is not None and run.config is not None:
-        from flodl_cli.building import build_all
+        from flodl_cli.building import build_all, what_is_there
         from flodl_wire import blob, environ
 
         _put_our_python_first()
-        run.config.sites = build_all(run.prebuild, quiet=line.verbosity == "quiet")
+        quiet = line.verbosity == "quiet"
+        run.config.sites = build_all(run.prebuild, quiet=quiet) if line.prebuild else what_is_there(run.prebuild)
         run.env[environ.CONFIG_JSON] = blob.encode(run.config)
     return _become(run)
 

@@ -130,7 +130,7 @@ def _plan_cluster_command(
         if devices is not None:
             cluster = single_host(devices, project.root, command.docker)
     if cluster is not None and should_dispatch(command.cluster, cluster):
-        _plan_launch(run, project, command, cluster, mode, line)
+        _plan_launch(run, project, command, cluster, mode)
     elif mode is not None:
         run.env[environ.MODE] = mode
         if line.mode is not None:
@@ -183,9 +183,7 @@ def _devices_here(run: Run, asked: Devices | None, command: Command, fewest: int
     return None
 
 
-def _plan_launch(
-    run: Run, project: Project, command: Command, cluster: Cluster, mode: str | None, line: CommandLine
-) -> None:
+def _plan_launch(run: Run, project: Project, command: Command, cluster: Cluster, mode: str | None) -> None:
     from flodl_cli.cluster import prepare_cluster_env
     from flodl_wire.specs import LaunchConfig
 
@@ -210,12 +208,9 @@ def _plan_launch(
     run.folder = project.root
     for name in command.env:
         run.env.pop(name, None)
-    if line.prebuild:
-        from flodl_cli.prebuild import plan_prebuild
+    from flodl_cli.prebuild import plan_prebuild
 
-        run.prebuild = plan_prebuild(project.root, command, cluster)
-        if run.prebuild is not None:
-            config.sites = run.prebuild.sites
+    run.prebuild = plan_prebuild(project.root, command, cluster)
     run.config = config
     run.env.update(prepare_cluster_env(cluster, config, command.name, project.env))
 
