@@ -50,6 +50,7 @@ def test_a_box_is_told_what_it_lacks_in_its_own_commands(name: str) -> None:
         ("macos-no-remote-login", "launchd", "--controller me@desk:22"),
         ("wsl2-nat", "wsl", "netsh interface portproxy add"),
         ("odd-sshd", "include", "Include /etc/ssh/sshd_config.d/*.conf"),
+        ("odd-sshd", "key-file", "--authorized-keys /etc/ssh/keys/me"),
         ("odd-sshd", "listen", "ListenAddress 0.0.0.0:2222"),
     ],
 )

@@ -29,6 +29,7 @@ class Facts:
     answers: dict[int, str] = field(default_factory=dict)  # port of loopback → the banner that came, "" for another's
     config_ports: list[int] = field(default_factory=list)  # said in sshd's configuration, flodl's own files left out
     listen_addresses: list[str] = field(default_factory=list)  # likewise
+    key_files: list[str] = field(default_factory=list)  # AuthorizedKeysFile, where it is said
     includes_dropins: bool | None = None  # sshd_config reads sshd_config.d
     sftp_configured: bool | None = None
     selinux: str = ""  # enforcing, permissive, disabled
@@ -65,6 +66,7 @@ def read(raw: Mapping[str, str]) -> Facts:
         answers=_answers(raw.get("knock", "")),
         config_ports=[int(port) for port in re.findall(r"(?im)^\s*Port[ \t=]+(\d+)\s*$", raw.get("sshd_config", ""))],
         listen_addresses=re.findall(r"(?im)^\s*ListenAddress[ \t=]+(\S+)", raw.get("sshd_config", "")),
+        key_files=_key_files(raw.get("sshd_config", "")),
         includes_dropins=_includes(raw.get("sshd_config")),
         sftp_configured=_sftp(raw.get("sshd_config")),
         selinux=raw.get("getenforce", "").strip().lower(),
@@ -115,6 +117,12 @@ def _answers(text: str) -> dict[int, str]:
 
 def _includes(config: str | None) -> bool | None:
     return None if config is None else bool(re.search(r"(?im)^\s*Include\s+.*sshd_config\.d/", config))
+
+
+def _key_files(config: str) -> list[str]:
+    """sshd takes the first."""
+    found = re.search(r"(?im)^\s*AuthorizedKeysFile[ \t=]+(.+)$", config)
+    return found[1].split() if found else []
 
 
 def _sftp(config: str | None) -> bool | None:

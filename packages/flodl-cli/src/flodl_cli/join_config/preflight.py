@@ -146,6 +146,18 @@ def _configuration(farm: Farm, facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _key_file(farm: Farm, facts: Facts) -> Iterator[Finding]:
+    usual = (".ssh/authorized_keys", "%h/.ssh/authorized_keys")
+    if facts.key_files and not any(each in usual for each in facts.key_files):
+        where = facts.key_files[0].replace("%u", farm.controller.user)
+        yield Finding(
+            "key-file",
+            "trap",
+            f"sshd reads keys from {' '.join(facts.key_files)}, not from ~/.ssh/authorized_keys",
+            [f"# install it there: --install-key --authorized-keys {where}    (append it by hand below /etc/ssh)"],
+        )
+
+
 def _names_a_port(address: str) -> bool:
     return "]:" in address or address.count(":") == 1
 
@@ -256,4 +268,4 @@ def _tools(farm: Farm, facts: Facts) -> Iterator[Finding]:
         )
 
 
-_CHECKS = (_daemon, _port, _socket, _configuration, _selinux, _firewall, _served, _tools)
+_CHECKS = (_daemon, _port, _socket, _configuration, _key_file, _selinux, _firewall, _served, _tools)

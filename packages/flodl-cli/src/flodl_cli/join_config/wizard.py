@@ -152,8 +152,8 @@ def _decide(wish: Wish, there: Standing, asker: Asker, seen: Seen) -> tuple[Cont
         return controller, farms.check_door(wish.door)
     if there.door:
         return controller, there.door
-    choices = "; ".join(f"{name}: {line}" for name, line in farms.DOORS.items())
-    return controller, asker.ask(f"door ({choices})", "b", "--door", farms.check_door)
+    choices = "\n".join(f"  {name:<8} {line}" for name, line in farms.DOORS.items())
+    return controller, asker.ask(f"doors:\n{choices}\nwhich", "b", "--door", farms.check_door)
 
 
 def _own_name() -> str:
