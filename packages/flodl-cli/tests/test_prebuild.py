@@ -170,6 +170,7 @@ def test_the_first_failure_ends_the_others_and_what_was_built_before_stays(proje
     assert "exit 3); no host was dialled\n  cannot compile\n  why" in fault.why
     assert "--no-prebuild" in fault.fix and "build.log" in fault.fix
     assert (project / "target/cluster/attic/any/site/built").read_text() == "attic "
+    assert what_is_there(plan(project))["attic"].python == OWN
     left = subprocess.run(["pgrep", "-f", "^sleep 100$"], capture_output=True, text=True, check=False).stdout.split()
     assert not [pid for pid in left if _is_ours(pid, project)]
 

@@ -109,7 +109,6 @@ class _Site:
         known = _stamp(folder)
         if known is not None and known.get("fingerprint") == print_ and (folder / "site").is_dir():
             return str(known.get("python", "")), "unchanged"
-        stamp.unlink(missing_ok=True)
         fresh, site, old = folder / "site.new", folder / "site", folder / "site.old"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
