@@ -117,6 +117,17 @@ def test_the_agent_is_stopped(project: Make) -> None:
     the_next_run_starts(made)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_the_agent_is_asked_to_end(project: Make, signum: signal.Signals) -> None:
+    """As when it is killed: the run has failed, its host is named, and so is the signal."""
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes("agent")[0].kill(signum)
+    state = run.failed(within=15)
+    assert state.cause and signum.name in f"{state.cause.what} {state.why}" and state.cause.host, state
+    run.nothing_left(10)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_the_launcher_is_asked_to_end(project: Make, signum: signal.Signals) -> None:
     made = project(**COMMANDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -48,14 +49,21 @@ def test_what_a_worker_dials_is_what_its_relay_and_its_ranks_use(cluster: Cluste
 
 
 def test_a_number_is_dialled_and_shown_as_typed_whatever_name_it_has(cluster: Cluster) -> None:
-    """The hosts file gives the controller's address a name, and that name another address."""
+    """The hosts file gives the controller's address a name, and that name another address. And the box's own name is
+    asked of no program: theirs answer with nothing, or not at all.
+    """
     desk = cluster.lab.address("desk")
+    broken = cluster.lab.home("tower") / "hostname"
+    broken.write_text("#!/bin/sh\nexit 139\n")
+    broken.chmod(0o755)
+    env = {"PATH": f"{broken.parent}:{os.environ['PATH']}"}
     for host in ("tower", "attic"):
         (cluster.lab.home(host) / "hosts").write_text(f"127.0.0.1 localhost\n{desk} ghost\n10.77.0.99 ghost\n")
     run = opened(cluster, desk)
-    walkers = [walk_in(cluster, host, desk, *USUAL) for host in ("tower", "attic")]
+    walkers = [walk_in(cluster, host, desk, *USUAL, env=env) for host in ("tower", "attic")]
     state = run.done()
     assert {member.dialled for member in state.members} == {f"{desk}:1337"}
+    assert {member.host for member in state.members} == {"tower", "attic"}
     assert "ghost" not in "\n".join(walker.text for walker in walkers)
 
 

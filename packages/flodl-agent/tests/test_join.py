@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -13,6 +14,7 @@ from agent_sshd import Sshd
 from agent_walk_ins import TOKEN, join, serve, there, world
 
 from flodl_wire import environ
+from flodl_wire.devices import GpuDevices
 from flodl_wire.join_messages import Bye, Hello, HostFault, Reject
 from flodl_wire.specs import Command
 
@@ -79,6 +81,24 @@ def test_the_name_of_the_box_comes_from_the_environment_when_nobody_says_another
     words = [there(window), "--token", TOKEN, "--bin", train, "--devices", "cpu:1"]
     join(box, *words, env={environ.HOST_NAME: "from-the-environment"})
     assert serve(window, box).wait_for(Hello).host == "from-the-environment"
+
+
+def test_the_devices_that_are_named_are_the_ones_its_ranks_see(window: FakeWindow, box: Box, train: str) -> None:
+    """Two of four, by their own numbers; each is device 0 to its rank."""
+    found = [{"index": index, "name": "T4", "vendor": "nvidia"} for index in range(4)]
+    box.script("flodl-probe", f"print({json.dumps({'devices': found})!r})")
+    (box.project / "train.py").write_text("import os; print('sees', os.environ['CUDA_VISIBLE_DEVICES'])")
+    running = join(box, there(window), "--token", TOKEN, "--bin", train, "--devices", "2,3")
+    link = window.link()
+    assert [(offer.kind, offer.index) for offer in link.wait_for(Hello).devices] == [("cuda", 2), ("cuda", 3)]
+    link.accept([0, 1])
+    both = world(box)
+    both.envelope.worker.ranks, both.envelope.world_size = [0, 1], 2
+    both.envelope.worker.local_devices = GpuDevices([2, 3])
+    link.send(both)
+    link.answer_bye()
+    assert running.wait() == 0, running.said()
+    assert (link.lines(0), link.lines(1)) == (["sees 2"], ["sees 3"])
 
 
 def test_a_token_may_stand_in_a_file(window: FakeWindow, box: Box, train: str) -> None:
