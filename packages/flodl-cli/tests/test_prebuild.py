@@ -16,7 +16,15 @@ from flodl_cli import building
 from flodl_cli.building import build_all, what_is_there
 from flodl_cli.command import Command
 from flodl_cli.node import Node
-from flodl_cli.prebuild import NO_ARCH, RECIPE, Prebuild, fingerprint, installable, plan_prebuild
+from flodl_cli.prebuild import (
+    NO_ARCH,
+    RECIPE,
+    Prebuild,
+    digest_of_files,
+    fingerprint,
+    installable,
+    plan_prebuild,
+)
 from flodl_wire.config import Cluster, parse_cluster
 from flodl_wire.faults import Refused
 from flodl_wire.specs import Site
@@ -103,15 +111,18 @@ def test_an_arch_that_leads_out_of_the_folder_is_refused(project: Path, arch: st
 def test_the_fingerprint_follows_recipe_arch_and_files_and_nothing_that_a_run_leaves(project: Path) -> None:
     made = plan(project)
     (project / "train.py").write_text("1")
-    first = fingerprint(made, made.builds[0], "")
-    assert fingerprint(made, made.builds[1], "") != first
-    assert fingerprint(made, made.builds[0], "cu129") != first
+    files = digest_of_files(made)
+    first = fingerprint(made, made.builds[0], "", files)
+    assert fingerprint(made, made.builds[1], "", files) != first
+    assert fingerprint(made, made.builds[0], "cu129", files) != first
+    assert fingerprint(made, made.builds[0], "", "other") != first
+    assert fingerprint(plan(project, "another recipe"), made.builds[0], "", files) != first
     for name in ("runs/x", ".venv/x", "target/x", "__pycache__/x", ".git/x", "digits.egg-info/x"):
         (project / name).parent.mkdir()
         (project / name).write_text("1")
-    assert fingerprint(made, made.builds[0], "") == first
+    assert digest_of_files(made) == files
     (project / "train.py").write_text("22")
-    assert fingerprint(made, made.builds[0], "") != first
+    assert digest_of_files(made) != files
 
 
 # --- building

@@ -15,9 +15,10 @@ from typing import NoReturn
 
 import pytest
 
-from flodl_cli import main, project_command, sibling
+from flodl_cli import cli_config, main, project_command, project_files, sibling
 from flodl_cli.run_plan import Run
 from flodl_wire import environ
+from flodl_wire.faults import Fault
 
 TOOLS = "/tools"
 INTERNAL = "<INTERNAL>_"  # the prefix of our own variables, which is spelled out in one file only
@@ -141,6 +142,28 @@ def test_fdl_answers_as_the_transcript_says(
     project = tmp_path.resolve() / "project"
     project.mkdir()
     check(HERE / f"{name}.txt", project, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("*.txt")))
+def test_what_config_show_prints_is_a_manifest_that_means_the_same(name: str, tmp_path: Path) -> None:
+    """Of each project in the transcripts, under each of its overlays that can be read; a token is shown as dots."""
+    head = (HERE / f"{name}.txt").read_text().partition("\n$ ")[0]
+    _write_files(head, tmp_path / "project")
+    roots = {path.parent for pattern in ("fdl.yml", "fdl.yaml") for path in (tmp_path / "project").rglob(pattern)}
+    for root in roots:
+        for env in (None, *project_files.overlays(str(root))):
+            try:
+                project = project_files.load(str(root), env)
+            except Fault:
+                continue
+            assert project is not None
+            again = tmp_path / "again"
+            again.mkdir(exist_ok=True)
+            (again / "fdl.yml").write_text(cli_config.as_text(project))
+            read = project_files.load(str(again), None)
+            assert read is not None
+            shown, meant = json.dumps(read.config.plain()), json.dumps(project.config.plain())
+            assert "token" in meant or shown == meant
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("*.txt")))

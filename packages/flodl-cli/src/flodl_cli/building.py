@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from flodl_cli import container
-from flodl_cli.prebuild import HostBuild, Prebuild, fingerprint
+from flodl_cli.prebuild import HostBuild, Prebuild, digest_of_files, fingerprint
 from flodl_wire import environ, libtorch
 from flodl_wire.faults import Refused
 from flodl_wire.specs import Site
@@ -77,6 +77,7 @@ class _Site:
         self.plan = plan
         self.quiet = quiet
         self.root = Path(plan.root)
+        self._files = digest_of_files(plan)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._over = False
         self._mutex = threading.Lock()
@@ -104,7 +105,8 @@ class _Site:
 
     def _fresh_or_built(self, build: HostBuild, folder: Path) -> tuple[str, str]:
         variant = libtorch.find(build.arch, self.root) if build.arch else None
-        print_ = fingerprint(self.plan, build, json.dumps(variant.arch if variant else None, sort_keys=True))
+        of_variant = json.dumps(variant.arch if variant else None, sort_keys=True)
+        print_ = fingerprint(self.plan, build, of_variant, self._files)
         stamp = folder / "stamp.json"
         known = _stamp(folder)
         if known is not None and known.get("fingerprint") == print_ and (folder / "site").is_dir():

@@ -101,13 +101,18 @@ def installable(folder: str) -> bool:
     return "[build-system]" in lines and bool(lines & {"[project]", "[tool.poetry]"})
 
 
-def fingerprint(plan: Prebuild, build: HostBuild, variant: str) -> str:
-    """Of everything the build depends on: the recipe, who builds, for what, and the name, size and time of every file
-    of the project. `variant`: what is known of the libtorch variant.
+def fingerprint(plan: Prebuild, build: HostBuild, variant: str, files: str) -> str:
+    """Of everything the build depends on: the recipe, who builds, for what, and the `files` of the project. `variant`:
+    what is known of the libtorch variant.
     """
+    builder = plan.docker or [sys.executable, sys.version]
+    about = [plan.line, plan.place, builder, build.host, build.arch, variant, files]
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+def digest_of_files(plan: Prebuild) -> str:
+    """Of the name, size and time of every file that a build may read."""
     said = hashlib.sha256()
-    about = [plan.line, plan.place, plan.docker or [sys.executable, sys.version], build.host, build.arch, variant]
-    said.update(json.dumps(about).encode())
     top = os.path.join(plan.root, plan.place)
     for folder, folders, files in os.walk(top):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.endswith(".egg-info"))
