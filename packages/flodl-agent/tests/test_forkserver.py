@@ -174,6 +174,20 @@ def test_a_forked_rank_cannot_tell_itself_from_an_executed_one(workshop: Worksho
             assert {name: (one[name], other[name]) for name in one if one[name] != other[name]} == {}, locale
 
 
+def test_a_python_that_is_a_script_around_the_real_one_is_reproduced_too(workshop: Workshop) -> None:
+    shims = workshop.root / "shims"
+    shims.mkdir()
+    real = Path(sys.executable)
+    (shims / "python").write_text(f'#!/bin/sh\nexport ADDED=yes\nexec "{real}" -B "$@"\n')
+    (shims / "python").chmod(0o755)
+    workshop.env["PATH"] = f"{shims}:{workshop.env['PATH']}"
+    workshop.write("train.py", SHOW)
+    executed = told(workshop.run(["python", "train.py", "a"], fork=False), False)
+    forked = told(workshop.run(["python", "train.py", "a"]), True)
+    assert forked == executed and forked[0]["env"]["ADDED"] == "yes"
+    assert forked[0]["orig_argv"] == [str(real), "-B", "train.py", "a"]
+
+
 ENDS = {
     "raise": ("code", 1), "exit": ("code", 3), "say": ("code", 1), "interrupt": ("signal", 2), "kill": ("signal", 9),
     "hook": ("code", 1), "leave": ("code", 0),

@@ -34,8 +34,8 @@ class Forked:
 class Forking:
     """One fork server for `children` (the keeper's; argv, env and cwd as bytes). Raises OSError when it cannot start.
 
-    `order`: {"kind": script | module, "name": of that, "modules": to load, "head": words of argv before the script,
-    "arguments": words of argv before the script's own, "patience_s": seconds it may take}.
+    `order`: {"module": what -m names, or "", "modules": to load, "head": words of argv before the script or -m,
+    "before_arguments": words from there to the program's own, "patience_s": seconds it may take}.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Forking:
         self.reports, reports = os.pipe()
         orders, self._orders = os.pipe()
         go, self._go = os.pipe()
-        ends = [self._write_plan(order), reports, orders, go]
         first, head = children[0], order["head"]
         common = set(first["env"].items()).intersection(*(child["env"].items() for child in children[1:]))
+        ends = [self._write_plan(order, common), reports, orders, go]
         try:
             self._process = subprocess.Popen(
                 [*first["argv"][:head], _SERVER, ",".join(map(str, ends)), *first["argv"][head:]],
@@ -74,9 +74,15 @@ class Forking:
         self.pid = self._process.pid
         os.set_blocking(self.reports, False)
 
-    def _write_plan(self, order: dict[str, Any]) -> int:
-        ranks = [{name: child[name] for name in ("argv", "env", "out", "err")} for child in self.children]
-        plan = {name: order[name] for name in ("kind", "name", "modules", "arguments")}
+    def _write_plan(self, order: dict[str, Any], common: set[tuple[bytes, bytes]]) -> int:
+        """In a file without a name. A rank's environment is what it has beside the common one: what a wrapper of Python
+        may add stays.
+        """
+        ranks = [
+            {"env": dict(child["env"].items() - common), "out": child["out"], "err": child["err"]}
+            for child in self.children
+        ]
+        plan = {name: order[name] for name in ("module", "modules", "before_arguments")}
         number = os.memfd_create("fork server's plan")
         with open(number, "wb", closefd=False) as file:
             file.write(marshal.dumps({**plan, "keeper": os.getpid(), "ranks": ranks}, _MARSHAL))

@@ -15,7 +15,7 @@ random numbers. What differs all the same stands in docs/decisions.md.
 """
 
 # What Python makes of a script is kept before anything is imported, and pathlib never is.
-# ruff: noqa: E402, PTH109, PTH117, PTH120, PTH123, PTH208
+# ruff: noqa: E402, PTH109, PTH118, PTH120, PTH123, PTH208
 
 import sys
 
@@ -56,23 +56,25 @@ def main() -> None:
     except BaseException as error:  # whatever a module does at its import: the ranks are told of it by their own
         os.write(reports, f"failed {' '.join(str(error).split()) or type(error).__name__}\n".encode())
         os._exit(1)
-    become(rank, plan, go)
+    become(rank, plan["keeper"], go)
     for number in {reports, orders, go, *(each[name] for each in plan["ranks"] for name in ("out", "err"))}:
         os.close(number)
-    run(plan["kind"], plan["name"])
+    run(plan["module"])
 
 
 # ---- what all ranks share
 
 
 def settle(plan: "Plan") -> str:
-    """Modules are to be found as the rank finds them: first in the script's folder (with -m: the current one), which is
-    returned; with -I or -P in none, "".
+    """Make our command line theirs, which ours ends in. Modules are to be found as a rank finds them: first in the
+    script's folder (with -m: the current one), which is returned; with -I or -P in none, "".
     """
+    head = len(sys.orig_argv) - len(sys.argv)
+    sys.orig_argv[head : head + 2] = []
+    sys.argv[:] = ["-m" if plan["module"] else sys.argv[2], *sys.argv[2 + plan["before_arguments"] :]]
     if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
         return ""
-    script = plan["kind"] == "script"
-    sys.path[0] = os.path.dirname(os.path.realpath(os.fsdecode(plan["name"]))) if script else os.getcwd()
+    sys.path[0] = os.getcwd() if plan["module"] else os.path.dirname(os.path.realpath(sys.argv[0]))
     return sys.path[0]
 
 
@@ -136,23 +138,15 @@ def fork(ranks: "list[Plan]", reports: int, orders: int) -> "Plan":
 # ---- one rank
 
 
-def become(rank: "Plan", plan: "Plan", go: int) -> None:
+def become(rank: "Plan", keeper: int, go: int) -> None:
     os.setsid()
     if not os.read(go, 1):
         os._exit(0)
-    die_with(plan["keeper"])
+    die_with(keeper)
     os.dup2(rank["out"], 1)
     os.dup2(rank["err"], 2)
-    env = rank["env"]
-    for name in [name for name in os.environb if name not in env]:
-        del os.environb[name]
-    for name, value in env.items():
-        if os.environb.get(name) != value:
-            os.environb[name] = value
-    argv = [os.fsdecode(word) for word in rank["argv"]]
-    sys.orig_argv[:] = argv
-    sys.argv[:] = ["-m" if plan["kind"] == "module" else os.fsdecode(plan["name"]), *argv[plan["arguments"] :]]
-    show_as(rank["argv"])
+    os.environb.update(rank["env"])
+    show_our_words()
     draw_new_lots()
 
 
@@ -165,16 +159,18 @@ def die_with(keeper: int) -> None:
         os._exit(0)
 
 
-def show_as(argv: list[bytes]) -> None:
-    """Have ps show `argv`, written over our own. Ours ends in the same words, so that it is long enough."""
+def show_our_words() -> None:
+    """Have ps show the rank's command line, written over ours, in whose place it fits: without two words of ours."""
     import ctypes
 
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
+    with open("/proc/self/cmdline", "rb") as file:
+        words = file.read().split(b"\0")
     start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
-    text = b"\0".join(argv) + b"\0"
-    if start and len(text) <= end - start:
-        ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+    at = words.index(os.fsencode(__file__)) if os.fsencode(__file__) in words else -1
+    if start and at > 0:
+        ctypes.memmove(start, b"\0".join(words[:at] + words[at + 2 :]).ljust(end - start, b"\0"), end - start)
 
 
 def draw_new_lots() -> None:
@@ -188,24 +184,23 @@ def draw_new_lots() -> None:
         generator.seed()
 
 
-def run(kind: str, raw_name: bytes) -> None:
-    """What ``python NAME`` or ``python -m NAME`` does, to the end of the interpreter."""
-    name = os.fsdecode(raw_name)
+def run(module: str) -> None:
+    """What ``python -m MODULE`` or, without one, ``python SCRIPT`` does."""
     main = type(sys)("__main__")
     main.__dict__.clear()
     main.__dict__.update(SCRIPT_MAIN, __builtins__=builtins)
     if "__annotations__" in SCRIPT_MAIN:
         main.__annotations__ = {}
     try:
-        if kind == "module":
+        if module:
             for attribute in ("__file__", "__cached__"):
                 main.__dict__.pop(attribute, None)
             sys.modules["__main__"] = main
             import runpy
 
-            runpy._run_module_as_main(name)  # type: ignore[attr-defined] # what Python itself calls
+            runpy._run_module_as_main(module)  # type: ignore[attr-defined] # what Python itself calls
             return
-        path = name if os.path.isabs(name) else os.getcwd() + "/" + name  # as Python makes it absolute
+        path = os.path.join(os.getcwd(), sys.argv[0])  # no more tidied up than Python does
         with open(path, "rb") as file:
             source = file.read()
         main.__file__ = path

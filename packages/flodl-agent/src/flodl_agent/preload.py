@@ -36,9 +36,15 @@ class Preload:
 
     def order(self) -> dict[str, Any]:
         """As the keeper reads it (forking.py)."""
-        command = {"kind": self.command.kind, "name": self.command.name, "head": self.command.head}
-        rest = {"arguments": self.command.arguments, "modules": self.modules, "patience_s": self.patience}
-        return {**command, **rest, "note": "importing torch, once for all ranks of this host"}
+        command = self.command
+        return {
+            "module": command.name if command.kind == "module" else "",
+            "modules": self.modules,
+            "head": command.head,
+            "before_arguments": command.arguments - command.head,
+            "patience_s": self.patience,
+            "note": "importing torch, once for all ranks of this host",
+        }
 
 
 def plan_preload(children: list[Child], mode: str, *, gpus: bool, read: Read) -> Preload | None:
