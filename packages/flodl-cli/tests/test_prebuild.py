@@ -239,12 +239,14 @@ def test_the_build_happens_in_the_controllers_service(project: Path, docker: Any
     monkeypatch.setattr(sys, "executable", str(docker.folder / "python"))  # nothing of the real box stands beside it
     monkeypatch.setenv("HOME", os.environ["COUNT"])
     (project / "sub").mkdir()
-    line = 'printf %s "$PWD" >"$FLODL_BUILD_SITE/built"'
-    made = plan_prebuild(str(project), command(project / "sub", line), cluster({"host": "tower"}, docker="dev"))
+    (project / "libtorch/precompiled/cu128/lib").mkdir(parents=True)
+    line = 'printf "%s %s %s" "$PWD" "$LIBTORCH_PATH" "$FDL_GPU_FEATURE" >"$FLODL_BUILD_SITE/built"'
+    block = cluster({"host": "tower"}, docker="dev", arch="precompiled/cu128")
+    made = plan_prebuild(str(project), command(project / "sub", line), block)
     assert made is not None
     sites = build_all(made, quiet=True)
-    assert (project / sites["tower"].path / "built").read_text() == str(project / "sub")
+    assert (project / sites["tower"].path / "built").read_text() == f"{project}/sub ../libtorch/precompiled/cu128 cuda"
     (run,) = docker.runs
     assert (run["service"], run["cwd"]) == ("dev", str(project))
     assert "FLODL_BUILD_SITE" in run["env"]
-    assert json.loads((project / "target/cluster/tower/any/stamp.json").read_text())["python"] == OWN
+    assert json.loads((project / "target/cluster/tower/precompiled/cu128/stamp.json").read_text())["python"] == OWN

@@ -140,6 +140,8 @@ class _Site:
             added[_SETUPTOOLS] = str(_apart(folder))
         if variant is not None:
             added["LIBTORCH_PATH"] = str(variant.folder)
+            if plan.docker and variant.folder.is_relative_to(self.root):  # the service mounts the project elsewhere
+                added["LIBTORCH_PATH"] = os.path.join(base, variant.folder.relative_to(self.root))
             added["FDL_GPU_FEATURE"] = variant.feature
         minor = shlex.quote(os.path.normpath(os.path.join(base, build.folder, "python")))
         script = f"(\n{plan.line}\n) || exit $?\n{_MINOR} >{minor} || true"

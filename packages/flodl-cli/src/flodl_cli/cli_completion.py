@@ -15,8 +15,6 @@ Prints the completion for bash: verbs, environments, options and the commands of
 stands in, read anew at each press of Tab. In ~/.bashrc:
 
   source <(fdl completion bash)
-
-zsh takes it too, behind `autoload -U bashcompinit && bashcompinit`.
 """
 
 # `@`, `=` and `:` part words for bash, so the whole line is handed over and the part that stands already is cut off.
