@@ -26,7 +26,7 @@ RECIPE = """\
 if python -m pip --version >/dev/null 2>&1; then
   exec python -m pip install --quiet --disable-pip-version-check --no-deps --target "$FLODL_BUILD_SITE" .
 fi
-exec uv pip install --quiet --no-deps --target "$FLODL_BUILD_SITE" ."""
+exec uv pip install --quiet --python "$(command -v python)" --no-deps --target "$FLODL_BUILD_SITE" ."""
 
 # Not what a build reads, and changed by every run or build.
 _SKIPPED = {".git", ".hg", ".venv", "venv", "target", "runs", "__pycache__", ".fdl", "node_modules", "build", "dist"}
