@@ -43,6 +43,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--slow", default="-1:1", metavar="RANK:FACTOR")
     p.add_argument("--exit", default="-1:0:0", metavar="RANK:WINDOW:CODE", help="leave with CODE in that window")
     p.add_argument("--max-failure", type=int)
+    p.add_argument("--wire", default="float32")
     return p.parse_args()
 
 
@@ -58,6 +59,7 @@ def main() -> int:
         seed=0,
         evaluates=True,
         max_failure=given.max_failure,
+        wire=given.wire,
     )
     tensors = [TensorSpec("numbers", [given.numbers], "F32", "param"), TensorSpec("steps", [], "I64", "buffer")]
     layout = lay_out(tensors)
@@ -72,7 +74,11 @@ def main() -> int:
     pause = given.batch_ms / 1e3 * (float(factor) if int(slow_rank) == place.rank else 1.0)
     leave_rank, leave_window, leave_code = map(int, given.exit.split(":"))
 
+    last_ms, idle_since = 0.0, time.perf_counter()  # what the last average took; since when the rank waits
+
     def work(plan: Plan) -> None:
+        nonlocal idle_since
+        waited = (time.perf_counter() - idle_since) * 1e3
         if (place.rank, plan.window) == (leave_rank, leave_window):
             print(f"rank {place.rank} leaves in window {plan.window}", flush=True)
             sys.exit(leave_code)
@@ -91,10 +97,13 @@ def main() -> int:
                 steps=steps,
                 samples=samples,
                 compute_ms=spent,
+                wait_ms=waited,
+                sync_ms=last_ms,
                 loss_sum=float(samples),
                 loss_samples=samples,
             )
         )
+        idle_since = time.perf_counter()
 
     while True:
         message = plane.receive()
@@ -102,6 +111,7 @@ def main() -> int:
             work(message)
         elif isinstance(message, Round):
             done = plane.reduce(message)
+            last_ms = done.ms
             if done.round.confirm:
                 plane.send(Applied(done.round.round, done.ms))
             if plan := done.round.plans.get(str(place.rank)):

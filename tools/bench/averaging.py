@@ -6,7 +6,7 @@ one run.
 A measurement is the time from the last rank's being ready to the last rank's having the result: for us the whole way of
 a deposit through relay and hub, the weighted mean and its writing back; for gloo the bare sum. Prints a table, writes
 build/bench/averaging.json (rows with case, ours, peer in ms, ratio > 1 = ours is faster). The case over a link of 1
-Gbit/s makes two network namespaces of its own and needs root.
+Gbit/s makes network namespaces of its own and needs root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -29,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))  # run as a file, not by `make bench`
 
 from tools.bench.rows import interleaved, report, row  # noqa: E402
+from tools.bench.shaped_hosts import INTERFACE, ShapedHosts, impossible  # noqa: E402
 
 MB = 1_000_000
 
@@ -39,10 +39,12 @@ class Case:
 
     name: str
     hosts: tuple[int, ...]
-    megabytes: int
+    megabytes: float
     at_least: float | None = None
     link: int | None = None
-    peer: bool = True
+    peer: str = "gloo"  # or a ceiling: memory, growth
+    wire: str = "float32"  # ours; gloo's is float32
+    outer: bool = False  # with a Nesterov step
 
 
 CASES = [
@@ -50,9 +52,25 @@ CASES = [
     Case("two hosts x two ranks, loopback, 100 MB", (2, 2), 100, 1.4),
     Case("two hosts x one rank, 1 Gbit/s, 100 MB", (1, 1), 100, 0.9, link=10**9),
     Case("two hosts x two ranks, 1 Gbit/s, 100 MB", (2, 2), 100, 0.9, link=10**9),
+    *(
+        Case(f"two hosts x one rank, 1 Gbit/s, 100 MB, {wire}", (1, 1), 100, least, link=10**9, wire=wire)
+        for wire, least in (("bf16", 1.7), ("int8", 3.0))
+    ),
+    *(
+        Case(f"four hosts x one rank, 1 Gbit/s, 100 MB, {wire}", (1, 1, 1, 1), 100, link=10**9, wire=wire)
+        for wire in ("float32", "bf16", "int8")
+    ),
+    Case("two hosts x one rank, 1 Gbit/s, 100 MB, int8, Nesterov", (1, 1), 100, link=10**9, wire="int8", outer=True),
+    Case("one box, 2 ranks, 100 MB, Nesterov", (2,), 100, outer=True),
     Case("four hosts x one rank, loopback, 100 MB", (1, 1, 1, 1), 100),
-    Case("hub memory, four hosts, 400 MB", (1, 1, 1, 1), 400, peer=False),
+    Case("hub memory, four hosts, 400 MB", (1, 1, 1, 1), 400, 1.0, peer="memory"),
+    Case("hub memory, four hosts, 400 MB, int8, Nesterov", (1, 1, 1, 1), 400, peer="memory", wire="int8", outer=True),
+    *(
+        Case(f"10,000 rounds of 0.2 MB, {wire}", (1, 1), 0.2, peer="growth", wire=wire, outer=wire == "int8")
+        for wire in ("float32", "int8")
+    ),
 ]
+MANY = 10_000  # rounds
 PEAK = 1500  # MB that the hub may have resident
 
 
@@ -113,7 +131,10 @@ def start_ours(fleet: Fleet, case: Case, folder: Path, places: list[tuple[str | 
     total = sum(case.hosts)
     names = [f"h{i}" for i in range(len(case.hosts))]
     hub_socket = str(folder / "hub.sock")
-    spec = {"socket_path": hub_socket, "hosts": names, "ranks": total, "address": places[0][1]}
+    spec = {
+        "socket_path": hub_socket, "hosts": names, "ranks": total, "address": places[0][1],
+        "wire": case.wire, "outer": case.outer,
+    }  # fmt: skip
     hub = fleet.start([roles, "hub", json.dumps(spec)], places[0][0], rank=False)
     port = int(line(hub))
     first = 0
@@ -131,6 +152,8 @@ def start_ours(fleet: Fleet, case: Case, folder: Path, places: list[tuple[str | 
                 "ranks": total,
                 "nbytes": int(case.megabytes * MB),
                 "socket_path": relay["relay_socket"],
+                "wire": case.wire,
+                "outer": case.outer,
             }
             fleet.start([roles, "rank", json.dumps(options)], places[index][0], rank=True)
     fleet.ready()
@@ -145,11 +168,11 @@ def start_gloo(fleet: Fleet, case: Case, places: list[tuple[str | None, str]]) -
                 str(HERE / "peers" / "gloo_rank.py"),
                 str(number),
                 str(total),
-                str(case.megabytes * MB),
+                str(int(case.megabytes * MB)),
                 places[0][1],
                 str(port),
             ]
-            interface = "lo" if places[index][0] is None else LINK_INTERFACE
+            interface = "lo" if places[index][0] is None else INTERFACE
             fleet.start(argv, places[index][0], rank=True, env={"GLOO_SOCKET_IFNAME": interface})
             number += 1
     fleet.ready()
@@ -160,72 +183,55 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-LINK_INTERFACE = "flodlb0"
-
-
-class Link:
-    """Two network namespaces with a veth pair between them, each direction held to a rate."""
-
-    def __init__(self, rate: int) -> None:
-        self.names = [f"flodl-bench-{os.getpid()}-{side}" for side in "ab"]
-        self.places: list[tuple[str | None, str]] = [(name, f"10.99.77.{i + 1}") for i, name in enumerate(self.names)]
-        for name in self.names:
-            ip("netns", "add", name)
-        pair = f"link add {LINK_INTERFACE} type veth peer name {LINK_INTERFACE} netns {self.names[1]}"
-        ip("-n", self.names[0], *pair.split())
-        for name, (_, address) in zip(self.names, self.places, strict=True):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", LINK_INTERFACE)
-            for device in ("lo", LINK_INTERFACE):
-                ip("-n", name, "link", "set", device, "up")
-            shape = f"qdisc add dev {LINK_INTERFACE} root tbf rate {rate}bit burst 256kb latency 50ms"
-            subprocess.run(["tc", "-n", name, *shape.split()], check=True)
-
-    def close(self) -> None:
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-def cannot_link() -> str:
-    """Why there can be no shaped link here; "" when there can."""
-    if os.geteuid() != 0:
-        return "needs root for network namespaces"
-    missing = [tool for tool in ("ip", "tc") if not shutil.which(tool)]
-    return f"needs {' and '.join(missing)} (Debian: iproute2)" if missing else ""
-
-
 def measure(case: Case, rounds: int) -> dict[str, Any]:
-    link = Link(case.link) if case.link else None
-    places: list[tuple[str | None, str]] = link.places if link else [(None, "127.0.0.1") for _ in case.hosts]
+    shaped = ShapedHosts(len(case.hosts), case.link) if case.link else None
+    places: list[tuple[str | None, str]] = shaped.places if shaped else [(None, "127.0.0.1") for _ in case.hosts]
     ours, gloo = Fleet(), Fleet()
     try:
         with tempfile.TemporaryDirectory(prefix="flodl-bench-") as folder:
             start_ours(ours, case, Path(folder), places)
-            ours.round()  # the first touches every page
-            if not case.peer:
+            for _ in range(2):  # the first touches every page, the second those of an encoded round
+                ours.round()
+            if case.peer == "memory":
                 mine = statistics.median(ours.round() for _ in range(rounds))
-                peak = hub_peak(ours)
-                return row(case.name, peak, PEAK, PEAK / peak, unit="MB", at_least=1.0, round_ms=mine)
+                peak = hub_usage(ours)["peak_mb"]
+                return row(case.name, peak, PEAK, PEAK / peak, unit="MB", at_least=case.at_least, round_ms=mine)
+            if case.peer == "growth":
+                return growth(case, ours)
             start_gloo(gloo, case, places)
+            before = hub_usage(ours)
             mine, theirs, ratio = interleaved(ours.round, gloo.round, rounds)
-            return row(case.name, mine, theirs, ratio, unit="ms", at_least=case.at_least, hub_peak_mb=hub_peak(ours))
+            usage = hub_usage(ours)
+            cpu = (usage["cpu_s"] - before["cpu_s"]) * 1e3 / rounds
+            figures = {"hub_peak_mb": usage["peak_mb"], "hub_cpu_ms_a_round": cpu, "wire": case.wire}
+            return row(case.name, mine, theirs, ratio, unit="ms", at_least=case.at_least, **figures)
     finally:
         ours.end()
         gloo.end()
-        if link:
-            link.close()
+        if shaped:
+            shaped.close()
 
 
-def hub_peak(fleet: Fleet) -> float:
-    """The most memory the hub has had resident, in MB."""
+def growth(case: Case, ours: Fleet) -> dict[str, Any]:
+    """The hub's memory after many rounds against what it was after a few."""
+    for _ in range(200):
+        ours.round()
+    early = hub_usage(ours)["now_mb"]
+    for _ in range(MANY):
+        ours.round()
+    usage = hub_usage(ours)
+    ratio = early / usage["now_mb"]
+    return row(case.name, usage["now_mb"], early, ratio, unit="MB", at_least=0.97, hub_cpu_s=usage["cpu_s"])
+
+
+def hub_usage(fleet: Fleet) -> dict[str, float]:
+    """The hub's resident memory now and at most, in MB, and the processor seconds it has taken."""
     hub = fleet.others[0]
     assert hub.stdin
     hub.stdin.write("\n")
     hub.stdin.flush()
-    return int(line(hub)) / MB
+    usage: dict[str, float] = json.loads(line(hub))
+    return usage
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -238,8 +244,8 @@ def main(argv: list[str] | None = None) -> int:
     for case in CASES:
         if not any(part in case.name for part in wanted) or (options.quick and case.megabytes > 100):
             continue
-        if case.link and cannot_link():
-            print(f"skipped: {case.name}: {cannot_link()}")
+        if case.link and impossible():
+            print(f"skipped: {case.name}: {impossible()}")
             continue
         slow = case.megabytes > 100 or case.link
         rows.append(measure(case, (3 if slow else 5) if options.quick else (7 if slow else 15)))

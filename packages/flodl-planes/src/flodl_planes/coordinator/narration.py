@@ -90,6 +90,7 @@ def round_row(training: Training, accounts: Accounts, at: float) -> dict[str, An
             for rank, (batches, deposit) in sorted(accounts.last.items())
             if batches
         },
+        "sync_ms": round(max((deposit.sync_ms for _, deposit in accounts.last.values()), default=0.0), 3),
     }
 
 
