@@ -12,6 +12,10 @@ from flodl_cli.verbs import BUILTINS, VERBS, WORDS_BEHIND
 from flodl_wire.faults import Fault
 from flodl_wire.modes import MODES
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 def candidates(before: list[str], current: str) -> list[str]:
     """The words that may stand where `current` begins, behind `before` (without the program's name). Empty where the
@@ -96,5 +100,5 @@ def _below(env: str | None, words: list[str], current: str) -> list[str]:
     )
 
 
-def _beginning(words: object, current: str) -> list[str]:
-    return [word for word in words if word.startswith(current)]  # type: ignore[attr-defined]
+def _beginning(words: Iterable[str], current: str) -> list[str]:
+    return [word for word in words if word.startswith(current)]

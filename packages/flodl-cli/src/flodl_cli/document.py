@@ -12,7 +12,7 @@ import math
 import yaml
 
 from flodl_cli.json_tree import read_json
-from flodl_cli.node import Node
+from flodl_cli.node import Node, flaw_of_text
 from flodl_wire.faults import Refused
 
 TYPE_CHECKING = False
@@ -131,6 +131,8 @@ class _YamlTree:
             if not isinstance(key, yaml.ScalarNode):
                 raise self._refused(line, "a key must be text")
             name = str(key.value)
+            if flaw := flaw_of_text(name):
+                raise self._refused(line, f"{_named(path)}: {flaw}", "take it out")
             if name in mapping:
                 raise self._refused(
                     line,
@@ -154,6 +156,8 @@ class _YamlTree:
             raise self._refused(
                 line, f"{_named(path)} cannot be read: {err}", "quote it if it is meant as text"
             ) from None
+        if isinstance(value, str) and (flaw := flaw_of_text(value)):
+            raise self._refused(line, f"{_named(path)}: {flaw}", "take it out")
         if isinstance(value, float) and not math.isfinite(value):
             raise self._refused(line, f"{_named(path)} is {source.value}, which is no number a tool can use")
         if isinstance(value, (bytes, set)) or (value is not None and not source.tag.startswith("tag:yaml.org,2002:")):

@@ -8,7 +8,7 @@ import json
 import math
 import re
 
-from flodl_cli.node import Node
+from flodl_cli.node import Node, flaw_of_text
 from flodl_wire.faults import Refused
 
 TYPE_CHECKING = False
@@ -61,7 +61,14 @@ class _Tree:
                 if token_line[0] != ",":
                     items.append(self.value(*token_line))
             return Node(items, self.shown, line)
-        return Node(json.loads(token), self.shown, line)
+        value = json.loads(token)
+        if isinstance(value, str):
+            self._check(value, line)
+        return Node(value, self.shown, line)
+
+    def _check(self, text: str, line: int) -> None:
+        if flaw := flaw_of_text(text):
+            raise self.refused(line, flaw, "take it out")
 
     def _mapping(self) -> dict[str, Node]:
         mapping: dict[str, Node] = {}
@@ -70,6 +77,7 @@ class _Tree:
             if token == ",":
                 continue
             name = json.loads(token)
+            self._check(name, line)
             if name in mapping:
                 why = f"key {name} stands twice in one block: lines {mapping[name].line} and {line}"
                 raise self.refused(line, why, "keep one of the two")

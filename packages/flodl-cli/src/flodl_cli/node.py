@@ -39,6 +39,15 @@ class Node:
         return None if child is None or child.value is None else child
 
 
+def flaw_of_text(text: str) -> str:
+    """Why `text` can stand in no config: nothing made of it could be handed to a process. "" for any other."""
+    if "\0" in text:
+        return "it holds a NUL byte, which neither a command line nor an environment can carry"
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        return "it holds half of a surrogate pair, which is no text"
+    return ""
+
+
 def merge(lower: Node, upper: Node) -> Node:
     """`upper` laid over `lower`: mappings recurse, scalars and lists replace, null deletes, a change of type replaces.
 
