@@ -39,6 +39,8 @@ def probe(name: str, door: str = "b") -> Probe:
         ("another port", Said(255, "", PROHIBITED), "held"),
         ("another port", Said(255, "SSH-2.0-OpenSSH_9.2p1\n"), "OPEN"),
         ("another port", Said(255, "", REFUSED), "OPEN"),
+        ("another port", Said(None, "SSH-2.0-OpenSSH_9.2p1\n"), "OPEN"),
+        ("another port", Said(None), "note"),
         ("listening", Said(255, "", "Error: remote port forwarding failed for listen port 0\n"), "held"),
         ("listening", Said(None, "", "Allocated port 41234 for remote forward to 127.0.0.1:9\n"), "OPEN"),
         ("listening", Said(None), "note"),

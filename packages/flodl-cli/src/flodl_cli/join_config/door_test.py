@@ -130,9 +130,18 @@ def probes(door: Door, free_port: int) -> list[Probe]:
         Probe("forward", ssh(door, "-W", run, door.host), _forward(farm), stdin=_HEAD),
         Probe("shell", ssh(door, "-T", door.host, SHELL_WORDS), _shell(farm)),
         Probe("terminal", ssh(door, "-tt", door.host), _terminal(farm), stdin=f"{SHELL_WORDS}\nexit\n"),
-        Probe("another port", ssh(door, "-W", f"127.0.0.1:{door.port}", door.host), _other_port(farm, door.port)),
+        # an sshd that is reached this way says its banner and then waits for ours
         Probe(
-            "listening", ssh(door, *forward, "-R", "127.0.0.1:0:127.0.0.1:9", door.host), _listening(farm), seconds=4.0
+            "another port",
+            ssh(door, "-W", f"127.0.0.1:{door.port}", door.host),
+            _other_port(farm, door.port),
+            seconds=5.0,
+        ),
+        # with a session beside it, whose end ends it
+        Probe(
+            "listening",
+            ssh(door, "-T", "-o", "ExitOnForwardFailure=yes", "-R", "127.0.0.1:0:127.0.0.1:9", door.host, "exit"),
+            _listening(farm),
         ),
         Probe(
             "unix socket",
@@ -242,6 +251,8 @@ def _other_port(farm: Farm, port: int) -> Callable[[Said], Tried]:
             return Tried("another port", "held", f"127.0.0.1:{port} is forbidden")
         if said.out or "connect failed" in said.err:
             return Tried("another port", "OPEN", f"a forward to 127.0.0.1:{port} was allowed", _key_fix(farm))
+        if said.code is None:
+            return Tried("another port", "note", "a forward was neither allowed nor refused in time")
         return Tried("another port", "held", f"127.0.0.1:{port}: {_last(said.err)}")
 
     return judge

@@ -232,7 +232,9 @@ def _served(farm: Farm, facts: Facts) -> Iterator[Finding]:
         if facts.rrsync:
             yield Finding("rrsync", "ok", f"rrsync is here: {facts.rrsync}")
         else:
-            fix = install_line(facts, fedora="rsync-rrsync", macos="rsync", default="rsync")
+            fix = install_line(facts, fedora="rsync-rrsync", default="rsync")
+            if facts.platform not in ("debian", "fedora", "wsl"):
+                fix += "    # where it has no rrsync: that is support/rrsync in rsync's source"
             yield Finding("rrsync", "gap", "door b needs rrsync, which holds a worker's rsync to one folder", [fix])
         yield _folder(farm, facts, farm.served, "what workers pull", f"fdl @{farm.label} publish")
     elif farm.door == "a":

@@ -13,7 +13,7 @@ from flodl_cli.join_config.files import SECRET, Change
 from flodl_cli.join_config.key_line import key_line
 from flodl_cli.join_config.key_pair import Pair
 from flodl_cli.join_config.notes import notes
-from flodl_cli.join_config.sshd_dropin import dropin
+from flodl_cli.join_config.sshd_dropin import dropin, standing_ports
 from flodl_cli.join_config.steps import Step
 from flodl_cli.join_config.unit import unit
 from flodl_cli.join_config.worker_block import worker_yml
@@ -46,8 +46,3 @@ def render(
         change("keys/join_key", pair.private, SECRET),
         change("worker.yml", worker_yml(farm), SECRET),
     ]
-
-
-def standing_ports(facts: Facts) -> list[int]:
-    """What sshd listens on by default, and would leave as soon as a file names a port."""
-    return [] if facts.config_ports else [farms.SSH_PORT]

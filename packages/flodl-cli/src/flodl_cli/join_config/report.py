@@ -8,6 +8,7 @@ from typing import Any
 
 from flodl_cli.join_config.door_test import Tried
 from flodl_cli.join_config.farm import DOORS, Farm
+from flodl_cli.join_config.freshness import Freshness
 from flodl_cli.join_config.installing import Installed
 from flodl_cli.join_config.preflight import Finding
 from flodl_cli.join_config.steps import Step, as_text
@@ -22,16 +23,6 @@ class FileState:
     path: str
     state: str
     secret: bool = False
-
-
-@dataclass(frozen=True)
-class Freshness:
-    """How old things are, in seconds, None when they are not there; and whether what is installed is what is here."""
-
-    key_s: float | None = None
-    published_s: float | None = None
-    dropin: str = ""  # installed, differs, absent, none (a door without one)
-    authorized_keys: str = ""  # installed, differs, retired, absent
 
 
 @dataclass

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flodl_cli.join_config.farm import Farm
+from flodl_cli.join_config.facts import Facts
+from flodl_cli.join_config.farm import SSH_PORT, Farm
 
 
 def dropin(farm: Farm, ports: Sequence[int]) -> str:
@@ -48,3 +49,8 @@ def dropin(farm: Farm, ports: Sequence[int]) -> str:
             f"    # ChrootDirectory {farm.data}",
         ]
     return "\n".join([*lines, "Match all", ""])
+
+
+def standing_ports(facts: Facts) -> list[int]:
+    """What sshd listens on by default, and would leave as soon as a file names a port."""
+    return [] if facts.config_ports else [SSH_PORT]

@@ -8,7 +8,6 @@ import getpass
 import os
 import re
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass, replace
 from flodl_cli.join_config import farm as farms
 from flodl_cli.join_config import (
     files,
+    freshness,
     gathering,
     installing,
     key_line,
@@ -26,6 +26,7 @@ from flodl_cli.join_config import (
     project,
     rendering,
     report,
+    slips,
     standing,
     validity,
 )
@@ -36,7 +37,7 @@ from flodl_cli.join_config.files import SECRET, Change
 from flodl_cli.join_config.key_pair import Pair
 from flodl_cli.join_config.preflight import Finding
 from flodl_cli.join_config.project import Seen
-from flodl_cli.join_config.report import FileState, Freshness, Report
+from flodl_cli.join_config.report import FileState, Report
 from flodl_cli.join_config.standing import Standing
 from flodl_cli.join_config.steps import steps
 from flodl_wire.faults import Fault, Refused
@@ -258,74 +259,23 @@ def _report(
 ) -> Report:
     farm = plan.farm
     installed = install is not None and install.state in ("installed", "kept")
-    notes = _about_git(plan.farm) + _about_names(plan.farm, there)
+    notes = slips.about_git(plan.farm) + slips.about_names(plan.farm, there)
     if plan.credentials["key"] == "rotated" and not installed:
         notes.append("the old key's line is still let in by sshd until the new one is installed (--install-key)")
     overlay_path = plan.overlay_state["path"]
+    made = None if plan.pair is PLACEHOLDER else there.key_made if plan.credentials["key"] == "kept" else time.time()
     return Report(
         farm=report.farm_dict(farm),
         overlay=plan.overlay_state,
         credentials=plan.credentials,
         files=[each for each in states if each.path != overlay_path],
-        freshness=_freshness(wish, plan, there, facts),
+        freshness=freshness.look(farm, facts, plan.retired, made, wish.authorized_keys, _user()),
         preflight=findings,
         install=install,
         steps=steps(farm, facts, findings, farm.command, installed=installed, here=os.getcwd()),
         notes=notes,
         dry_run=wish.dry_run,
     )
-
-
-def _about_git(farm: Farm) -> list[str]:
-    """A word when git would take the overlay, which holds the token."""
-    name = f"fdl.{farm.label}.yml"
-    words = ["git", "-C", farm.root]
-    try:
-        inside = subprocess.run([*words, "rev-parse", "--git-dir"], capture_output=True, check=False).returncode == 0
-        ignored = subprocess.run([*words, "check-ignore", "-q", name], capture_output=True, check=False).returncode == 0
-    except OSError:  # no git here
-        return []
-    return [f"git would take {name}, which holds the token: add it to .gitignore"] if inside and not ignored else []
-
-
-def _about_names(farm: Farm, there: Standing) -> list[str]:
-    """A word when a farm is new and others are there: its name may be a slip."""
-    others = [label for label in standing.labels(farm.root) if label != farm.label]
-    if there.controller is not None or not others:
-        return []
-    return [f"{farm.label} is a farm of its own now; this project also has {', '.join(others)}"]
-
-
-def _freshness(wish: Wish, plan: Plan, there: Standing, facts: Facts) -> Freshness:
-    farm = plan.farm
-    line = "unknown"
-    if wish.authorized_keys is not None or _user() == farm.controller.user:
-        with contextlib.suppress(Fault):
-            found = installing.look(farm, plan.retired, wish.authorized_keys).state
-            line = "installed" if found == "kept" else found
-    dropin = "none"
-    if farm.guarded:
-        wanted = next(each for each in _render(plan, facts, wish, there) if each.path.endswith(farm.dropin_name))
-        dropin = (
-            "absent" if facts.dropin is None else "installed" if facts.dropin.encode() == wanted.data else "differs"
-        )
-    made = time.time() if plan.credentials["key"] != "kept" else there.key_made
-    return Freshness(
-        key_s=round(max(0.0, time.time() - made), 1) if plan.pair is not PLACEHOLDER else None,
-        published_s=_published(farm),
-        dropin=dropin,
-        authorized_keys=line,
-    )
-
-
-def _published(farm: Farm) -> float | None:
-    """Seconds since the run that is served was published."""
-    try:
-        with open(os.path.join(farm.served, "tree", ".fdl-run.yml"), encoding="utf-8", errors="replace") as file:
-            found = re.search(r"(?m)^published_epoch:\s*(\d+)", file.read(1 << 20))
-    except OSError:
-        return None
-    return round(max(0.0, time.time() - int(found[1])), 1) if found else None
 
 
 def _shown(path: str, root: str) -> str:
