@@ -12,7 +12,7 @@ from window_house import OTHER, SALT, House, http, in_house
 
 from flodl_wire import preface
 from flodl_wire.faults import Fault, Refused
-from flodl_wire.join_messages import Accept, Beat, Bye, Hello, Log
+from flodl_wire.join_messages import Abort, Accept, AskSchema, Beat, Bye, Hello, Log
 
 # join links
 
@@ -271,6 +271,23 @@ def test_half_a_request_is_answered_when_patience_ends() -> None:
         assert status == 408
 
     in_house(test, http_s=0.2)
+
+
+@pytest.mark.parametrize("ends", ["it is its turn", "the link is shut"])
+def test_nothing_overtakes_a_letter_that_waits_for_its_turn(ends: str) -> None:
+    async def test(house: House) -> None:
+        peer, _ = await join(house.port, SALT, a_hello("one"))
+        (link,) = house.links
+        link.put_off(AskSchema())
+        link.send(Abort("first"))
+        link.put_off(Abort("second"))
+        link.send_put_off() if ends == "it is its turn" else link.shut()
+        told = [await peer.receive() for _ in range(3)]
+        assert [type(message) for message in told] == [AskSchema, Abort, Abort]
+        assert [message.reason for message in told[1:]] == ["first", "second"]
+        peer.close()
+
+    in_house(test)
 
 
 def test_a_crowd_is_let_in_and_a_reader_between_them() -> None:

@@ -71,7 +71,7 @@ class Door:
         self._muted_until = 0.0
         self._muted = 0
         self._arrived = 0  # since handshakes were last answered
-        self._knocking: deque[Callable[[], None]] = deque()  # handshakes to be answered
+        self._knocking: deque[Callable[[], None]] = deque()  # answers to strangers, letters to be sealed
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class Door:
         return self._numbers
 
     def queue(self, answer: Callable[[], None]) -> None:
-        """Have `answer` called soon, a few of them in each turn of the loop."""
+        """Have `answer` called soon and in its turn, few of them in each turn of the loop: they cost processor time."""
         if not self._knocking:
             asyncio.get_running_loop().call_soon(self._answer_some)
         self._knocking.append(answer)
@@ -191,7 +191,13 @@ class Stranger(asyncio.Protocol):
         if kind == preface.JOIN:
             door = self._door
             link = JoinLink(
-                door.next_number(), self.address, door.salt_for, door.owner, self._settled, self._link_turned_away
+                door.next_number(),
+                self.address,
+                door.salt_for,
+                door.owner,
+                door.queue,
+                self._settled,
+                self._link_turned_away,
             )
             assert self._transport is not None
             self._transport.pause_reading()
@@ -223,7 +229,8 @@ class Stranger(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         head, self._head = self._head, b""
-        protocol.data_received(head)
+        take = protocol.take if isinstance(protocol, JoinLink) else protocol.data_received
+        take(head)
         if not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -32,8 +32,9 @@ class LinkOwner(Protocol):
 class JoinLink(asyncio.Protocol):
     """`number` names the link everywhere else; `address` is numeric, as the door saw it.
 
-    `known` is called when it has proved the key and said hello, `turned_away` when it is gone without that, with the
-    reason and, where it spoke the protocol, the fault.
+    What a stranger says is looked at when `soon` calls back: a crowd must not take a whole turn of the loop. `known` is
+    called when it has proved the key and said hello, `turned_away` when it is gone without that, with the reason and,
+    where it spoke the protocol, the fault.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class JoinLink(asyncio.Protocol):
         address: str,
         salt_for: Callable[[bool], bytes | None],
         owner: LinkOwner,
+        soon: Callable[[Callable[[], None]], None],
         known: Callable[[], None],
         turned_away: Callable[[str, Fault | None], None],
     ) -> None:
@@ -55,9 +57,11 @@ class JoinLink(asyncio.Protocol):
         self._salt_for = salt_for
         self._channel = Responder(self._salt, kinds=(preface.JOIN,))
         self._owner = owner
+        self._soon = soon
         self._known = known
         self._turned_away = turned_away
         self._transport: asyncio.Transport | None = None
+        self._put_off: list[msgspec.Struct] = []
 
     def _salt(self, keyed: bool) -> bytes | None:
         self.keyed = keyed
@@ -77,6 +81,20 @@ class JoinLink(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        if self.admitted:
+            self.take(data)
+        elif not self.closed:
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._soon(lambda: self._take_and_read_on(data))
+
+    def _take_and_read_on(self, data: bytes) -> None:
+        self.take(data)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def take(self, data: bytes) -> None:
+        """Look at `data` now."""
         if self.closed:
             return
         try:
@@ -91,11 +109,11 @@ class JoinLink(asyncio.Protocol):
             if self._done:
                 return
             try:
-                self._take(decode_message(frame.body, JoinUp, self.host or self.address))
+                self._heard(decode_message(frame.body, JoinUp, self.host or self.address))
             except Fault as fault:
                 self.drop(str(fault))
 
-    def _take(self, message: JoinUp) -> None:
+    def _heard(self, message: JoinUp) -> None:
         if self.admitted:
             if isinstance(message, Hello):
                 raise Broken("second-hello", f"cannot follow {self.host}", "it said hello twice")
@@ -130,11 +148,25 @@ class JoinLink(asyncio.Protocol):
         """Queue and write one message; nothing happens on a closed link. A link that does not read is dropped."""
         if self.closed:
             return
+        if self._put_off:
+            self._put_off.append(message)  # nothing overtakes
+            return
         self._channel.send(frames.MESSAGE, encode_message(message))
         self._write()
         if self._transport is not None and self._transport.get_write_buffer_size() > MAX_UNREAD:
             self._why = self._why or "it does not read what it is sent"
             self.shut(lost=True)
+
+    def put_off(self, message: msgspec.Struct) -> None:
+        """Have `message`, and what is sent behind it, wait for `send_put_off`: a thousand letters are not for one turn
+        of the loop.
+        """
+        self._put_off.append(message)
+
+    def send_put_off(self) -> None:
+        put_off, self._put_off = self._put_off, []
+        for message in put_off:
+            self.send(message)
 
     def drop(self, why: str) -> None:
         """Take nothing more from it and close once everything is written; `why` is what the owner is told."""
@@ -143,6 +175,8 @@ class JoinLink(asyncio.Protocol):
 
     def shut(self, lost: bool = False) -> None:
         """Close once everything is written; `lost`: at once. The owner is told when the connection is really gone."""
+        if not lost:
+            self.send_put_off()
         self.closed = True
         if self._transport is not None:
             if lost:

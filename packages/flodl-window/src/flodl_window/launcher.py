@@ -33,7 +33,7 @@ from flodl_window.words import count, listed
 from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
-from flodl_wire.join_messages import Beat, Hello, JoinUp, Log
+from flodl_wire.join_messages import Beat, Hello, JoinUp, Log, WorldFormed
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
 
@@ -155,6 +155,10 @@ class Launcher:
         now = self._loop.time()
         for effect in self.machine.handle(event, now):
             match effect:
+                case ev.Send(link, WorldFormed() as letter):
+                    if link in self._links:
+                        self._links[link].put_off(letter)
+                        self.door.queue(self._links[link].send_put_off)
                 case ev.Send(link, message):
                     if link in self._links:
                         self._links[link].send(message)
