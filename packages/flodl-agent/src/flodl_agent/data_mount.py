@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from flodl_agent import descent, mounts
 from flodl_agent.starting import start
@@ -51,6 +52,7 @@ class DataMount:
         self.target = target
         self._argv = mount_argv(place, target, identity, options)
         self._sshfs: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None  # what it printed
 
     def ready(self) -> list[str]:
         """Mounted and answering when this returns; notes for the person at the box.
@@ -69,6 +71,7 @@ class DataMount:
         try:
             self._mount()
             if why := look(self.target):
+                self._check_alive()
                 raise self._unreachable(why)
         except BaseException:
             self.close()
@@ -88,6 +91,8 @@ class DataMount:
                 except subprocess.TimeoutExpired:
                     continue
         _signal_group(sshfs.pid, signal.SIGKILL)  # its ssh, should it have outlived it
+        if self._said:
+            self._said.close()
         if mounts.at(self.target):
             detach(self.target)
 
@@ -126,24 +131,28 @@ class DataMount:
             raise Refused("unwritable", what, err.strerror or str(err), fix) from None
 
     def _mount(self) -> None:
-        with tempfile.TemporaryFile() as said:
-            us = os.getpid()
-            self._sshfs = start(
-                self._argv,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-                preexec_fn=lambda: descent.die_with(us, signal.SIGTERM),
-            )
-            until = time.monotonic() + deadline(MOUNTING)
-            while not mounts.at(self.target):
-                if self._sshfs.poll() is not None:
-                    said.seek(0)
-                    raise self._failed(said.read().decode(errors="replace"), self._sshfs.returncode)
-                if time.monotonic() > until:
-                    raise self._unreachable(f"it was not mounted within {deadline(MOUNTING):g} s")
-                threading.Event().wait(_EVERY)
+        us = os.getpid()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._sshfs = start(
+            self._argv,
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            start_new_session=True,
+            preexec_fn=lambda: descent.die_with(us, signal.SIGTERM),
+        )
+        until = time.monotonic() + deadline(MOUNTING)
+        while not mounts.at(self.target):
+            self._check_alive()
+            if time.monotonic() > until:
+                raise self._unreachable(f"it was not mounted within {deadline(MOUNTING):g} s")
+            threading.Event().wait(_EVERY)
+
+    def _check_alive(self) -> None:
+        """Raises Fault, in sshfs's own words, when it has ended."""
+        if self._sshfs is not None and self._said is not None and self._sshfs.poll() is not None:
+            self._said.seek(0)
+            raise self._failed(self._said.read().decode(errors="replace"), self._sshfs.returncode)
 
     def _failed(self, text: str, code: int) -> Fault:
         what = f"cannot mount {self.place}"
@@ -152,6 +161,9 @@ class DataMount:
         if "unknown option" in text or "fuse: " in text:
             why = next((line for line in lines if "unknown option" in line or "fuse: " in line), said)
             return Refused("no-mount", what, why, f"try by hand: {self.by_hand()}")
+        if "remote host has disconnected" in text:
+            fix = "give it a key that may (an `rrsync` key reads what is published, no more); or let sshd have sftp"
+            return Transient("no-sftp", what, "the other box lets this key in and has no sftp for it", fix)
         if "No such file or directory" in text:
             return Transient("no-data", what, f"there is no folder {self.place.path} there")
         return self._unreachable(said)

@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
@@ -24,6 +26,8 @@ PLACE = "~/.flodl/source"
 _GIT_SSH = re.compile(r"git\+ssh://(?:(?P<user>[^@/]*)@)?(?P<host>\[[^\]]+\]|[^/:]+)(?P<port>:\d+)?/")
 _SECRET = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
+_LAST_WORD = 5.0  # seconds for what it printed last
+_FAULT = "flodl-publish: cannot "
 _GOODBYE = 20.0  # seconds that a build gets to end what it started
 
 
@@ -116,6 +120,16 @@ def _place() -> str:
     return str(Path(PLACE).expanduser())
 
 
+def _relay(stream: IO[str], held: list[str]) -> None:
+    """Its words as they come, but for the fault at their end: that is in the document, and told by us."""
+    with stream:
+        for line in stream:
+            if held or line.startswith(_FAULT):
+                held.append(line.rstrip("\n"))
+            else:
+                print(line, end="", file=sys.stderr, flush=True)
+
+
 def _answer(words: Sequence[str], kind: type[_Answer]) -> _Answer:
     """Run ``flodl-publish WORDS`` and read its one document. It ends when we do, and all that it started with it."""
     us = os.getpid()
@@ -123,14 +137,21 @@ def _answer(words: Sequence[str], kind: type[_Answer]) -> _Answer:
         [sibling.find("flodl-publish"), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
         start_new_session=True,  # Ctrl-C reaches it through us, once
         preexec_fn=lambda: descent.die_with(us, signal.SIGINT),
     )
-    assert process.stdout
+    assert process.stdout and process.stderr
+    held: list[str] = []
+    relay = threading.Thread(target=_relay, args=(process.stderr, held), daemon=True)
+    relay.start()
     with process.stdout:
         try:
             said = process.stdout.read()
             process.wait()
+            relay.join(_LAST_WORD)
         except BaseException:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,5 +164,6 @@ def _answer(words: Sequence[str], kind: type[_Answer]) -> _Answer:
             return msgspec.json.decode(said, type=kind)
         raise from_dict(msgspec.json.decode(said, type=_Failed).error)
     except msgspec.MsgspecError:
+        print("\n".join(held), file=sys.stderr, flush=True)
         why = f"it ended with {process.returncode} and gave no answer"
         raise Broken("publish-failed", f"cannot {words[0]} the program", why, "its own words stand above") from None

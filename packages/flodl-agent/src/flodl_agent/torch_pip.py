@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ _NETWORK = re.compile(
     r"|IncompleteRead|Temporary failure in name resolution|Name or service not known|Max retries exceeded|timed out"
     r"|Network is unreachable|Connection (?:refused|broken|reset)|5\d\d (?:Server|Client) Error|HTTP error 5"
 )
+_SHOWN = 300  # characters of a line
 _NO_ROOM = re.compile(r"No space left|Errno 28|Disk quota exceeded")
 _NOBODY_HAS_IT = re.compile(r"No matching distribution found for (\S+)")
 
@@ -73,14 +75,20 @@ def resolve(words: Sequence[str], what: str) -> Found:
 
 
 def install(words: Sequence[str], site: Path, what: str) -> None:
-    """``pip install --target site WORDS``, with its progress bar where stderr is a terminal.
+    """``pip install --target site WORDS``, with its progress bar where stderr is a terminal. What it unpacks meanwhile
+    lies beside `site`, in a folder that goes.
 
     Raises Refused when no index has it, Transient when none answered, Broken for a full disk.
     """
-    _pip(["--target", str(site), "--upgrade", "--no-compile", *words], what, show=True)
+    scratch = site.with_name("pip")
+    scratch.mkdir()
+    try:
+        _pip(["--target", str(site), "--upgrade", "--no-compile", *words], what, show=True, scratch=scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _pip(words: Sequence[str], what: str, *, show: bool) -> None:
+def _pip(words: Sequence[str], what: str, *, show: bool, scratch: Path | None = None) -> None:
     if importlib.util.find_spec("pip") is None:
         fix = f"{sys.executable} -m ensurepip, or install it with the system's package manager"
         raise Refused("no-tool", what, f"there is no pip for {sys.executable}", fix)
@@ -90,7 +98,7 @@ def _pip(words: Sequence[str], what: str, *, show: bool) -> None:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if show else subprocess.DEVNULL,  # the bar is drawn there; our stdout is a result
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        env={**os.environ, "PYTHONWARNINGS": "ignore", **({"TMPDIR": str(scratch)} if scratch else {})},
         start_new_session=True,
         preexec_fn=lambda: descent.die_with(us),
         text=True,
@@ -102,8 +110,9 @@ def _pip(words: Sequence[str], what: str, *, show: bool) -> None:
         try:
             for line in process.stderr:
                 said.append(line.rstrip())
+                show = show and not line.startswith("Traceback")  # of a full disk it is megabytes
                 if show and not line.startswith("WARNING: Location"):
-                    print(printable(line.rstrip()), file=sys.stderr, flush=True)
+                    print(printable(line.rstrip()[:_SHOWN]), file=sys.stderr, flush=True)
             process.wait()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):

@@ -130,11 +130,14 @@ def _rsync_failed(source: Source, ended: child.Ended) -> Fault:
     if ended.code == 255 or "Permission denied (" in text:
         said = next((line for line in reversed(ended.tail) if line and not line.startswith("rsync")), ended.how)
         return Transient(
-            "unreachable", what, f"ssh: {said}", f"try: ssh {source.user and source.user + '@'}{source.host}"
+            "unreachable",
+            what,
+            f"ssh: {said.removeprefix('ssh: ')}",
+            f"try: ssh {source.user and source.user + '@'}{source.host}",
         )
     if ended.code == 24:
         return Transient("tree-moves", what, "files vanished while they were fetched: a publish is under way")
-    if "change_dir" in text and "No such file" in text:
+    if re.search(r"(change_dir|rrsync error).*No such file", text):
         why = "there is no such folder there; behind an `rrsync` key the path is the one below its folder (/tree)"
         return Transient("no-tree", what, why)
     if "command not found" in text or "rsync: not found" in text:

@@ -25,6 +25,7 @@ from flodl_wire.faults import Refused
 POINTER = ".active"
 METADATA = ".arch"
 FAMILIES = ("precompiled", "builds")
+_BUILD = re.compile(r"(cpu|cu\d|rocm\d)")
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,14 @@ def named(name: str, project: Path | None) -> Variant:
     """The variant of that name, or in that folder. Raises Refused with the ones that there are."""
     if found := find(name, project):
         return found
+    label = name.rpartition("/")[2]
+    listed = "fdl libtorch list shows them, download fetches one"
     there = sorted({each.name for root in roots(project) for each in variants(root)})
     raise Refused(
         "no-variant",
         f"cannot use the libtorch variant {name}",
         f"there is no such variant here; there {'is ' + ', '.join(there) if there else 'are none'}",
-        f"fdl libtorch download {name.rpartition('/')[2]}",
+        f"fdl libtorch download {label}" if _BUILD.match(label) else listed,
     )
 
 
