@@ -132,7 +132,11 @@ def test_the_shape_of_a_farm_is_kept_until_a_flag_changes_it(wizard: Wizard) -> 
     assert wizard.config()["farm"]["door"] == "nologin"
     changed = wizard.config("--door", "a", "--controller", "op@other:22")
     assert (changed["farm"]["door"], changed["farm"]["controller"]) == ("a", "op@other:22")
-    assert wizard.config()["farm"] == changed["farm"]
+    assert {"path": ".fdl/lab/flodl-lab.conf", "state": "removed", "secret": False} in changed["files"]
+    assert not (wizard.root / ".fdl/lab/flodl-lab.conf").exists()
+    again = wizard.config()
+    assert again["farm"] == changed["farm"] and {each["state"] for each in again["files"]} == {"unchanged"}
+    assert again["notes"] == ["fdl.lab.yml is yours and still says controller.host: desk"]
 
 
 OWN = """\
@@ -152,6 +156,9 @@ def test_a_user_s_overlay_without_a_token_is_never_edited(wizard: Wizard) -> Non
     before = wizard.tree()
     wizard.config()
     assert wizard.tree() == before
+    path.write_text(OWN % f", token: '{wizard.token}'")
+    wizard.config()
+    assert not snippet.exists()
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])

@@ -125,6 +125,13 @@ def _socket(farm: Farm, facts: Facts) -> Iterator[Finding]:
 
 
 def _configuration(farm: Farm, facts: Facts) -> Iterator[Finding]:
+    if not farm.guarded and facts.dropin is not None:
+        yield Finding(
+            "old-drop-in",
+            "gap",
+            f"{farm.dropin_name} of an earlier door is still installed",
+            [f"{sudo(facts)}rm /etc/ssh/sshd_config.d/{farm.dropin_name} && {reload_line(facts)}"],
+        )
     if not farm.guarded or facts.launchd_holds:
         return
     if facts.includes_dropins is False:

@@ -37,6 +37,7 @@ class Seen:
     served: str = ""
     data: str = DEFAULT_DATA
     run_port: int = DEFAULT_PORT
+    host: str = ""  # controller.host, as the overlay has it
     publishes: bool = False  # a publish: block says what and from where
 
 
@@ -83,6 +84,7 @@ def look(label: str) -> Seen:
         served=_served(project),
         data=_text(project.config, "cluster", "controller", "data_path") or DEFAULT_DATA,
         run_port=_port(project.config),
+        host=_text(project.config, "cluster", "controller", "host"),
         publishes=bool(_text(project.config, "publish", "source") and _text(project.config, "publish", "bin")),
     )
 

@@ -46,3 +46,11 @@ def render(
         change("keys/join_key", pair.private, SECRET),
         change("worker.yml", worker_yml(farm), SECRET),
     ]
+
+
+def stale(farm: Farm, changes: Sequence[Change]) -> list[str]:
+    """Files of an earlier shape of the farm that this one does not have; a snippet among them holds a token."""
+    written = {change.path for change in changes}
+    folder = farms.folder(farm.root, farm.label)
+    paths = (os.path.join(folder, name) for name in (farm.dropin_name, "overlay-snippet.yml"))
+    return [path for path in paths if path not in written and os.path.exists(path)]

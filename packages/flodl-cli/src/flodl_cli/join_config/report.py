@@ -18,7 +18,7 @@ from flodl_wire.faults import printable
 
 @dataclass(frozen=True)
 class FileState:
-    """`state`: new, changed, unchanged."""
+    """`state`: new, changed, unchanged, removed."""
 
     path: str
     state: str

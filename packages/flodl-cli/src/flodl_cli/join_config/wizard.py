@@ -108,10 +108,14 @@ def run(wish: Wish, asker: Asker) -> Report:
         plan = _credentials(wish, farm, there, seen, asker)
         changes = _render(plan, facts, wish, there)
         states = [FileState(_shown(each.path, root), files.state(each), each.mode == SECRET) for each in changes]
+        old = rendering.stale(farm, changes)
+        states += [FileState(_shown(path, root), "removed") for path in old]
         if not wish.dry_run:
             files.write_all(changes)
+            for path in old:
+                os.unlink(path)
         install = None if wish.dry_run else _install(wish, plan, asker, facts)
-    return _report(wish, plan, there, facts, findings, states, install)
+    return _report(wish, plan, there, seen, facts, findings, states, install)
 
 
 def standing_farm(label: str) -> Farm:
@@ -252,6 +256,7 @@ def _report(
     wish: Wish,
     plan: Plan,
     there: Standing,
+    seen: Seen,
     facts: Facts,
     findings: list[Finding],
     states: list[FileState],
@@ -260,6 +265,8 @@ def _report(
     farm = plan.farm
     installed = install is not None and install.state in ("installed", "kept")
     notes = slips.about_git(plan.farm) + slips.about_names(plan.farm, there)
+    if there.overlay is not None and seen.host not in ("", farm.controller.host):
+        notes.append(f"{plan.overlay_state['path']} is yours and still says controller.host: {seen.host}")
     if plan.credentials["key"] == "rotated" and not installed:
         notes.append("the old key's line is still let in by sshd until the new one is installed (--install-key)")
     overlay_path = plan.overlay_state["path"]
