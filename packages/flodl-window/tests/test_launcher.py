@@ -258,9 +258,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(launc
 
 
 def test_a_mode_that_cannot_be_is_refused_before_anything_starts(launch: Any, tmp_path: Path) -> None:
-    run = launch(None, None, "train", "--mode", "nccl_cadence")
+    run = launch({"node-a": "cpu:2", "node-b": [0]}, None, "train", "--mode", "nccl_cadence")
     assert run.end() == 1
-    assert "fix: use cpu_cadence" in run.err and not (tmp_path / "runs").exists()
+    assert "fix: use cpu_cadence, which mixes them" in run.err and not (tmp_path / "runs").exists()
 
 
 def test_the_next_run_starts_at_once_on_the_same_port(launch: Any) -> None:
