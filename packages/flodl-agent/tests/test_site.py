@@ -22,11 +22,14 @@ def test_the_folder_is_found_where_this_host_mounts_the_project(tmp_path: Path) 
     (tmp_path / "target/site").mkdir(parents=True)
     assert site.of(spec(tmp_path, python=OWN)) == str(tmp_path / "target/site")
     assert site.of(spec(tmp_path)) == str(tmp_path / "target/site")
+    assert site.note(spec(tmp_path)) == ""
     assert site.of(AgentSpec("node-b", "c", 1)) == ""
 
 
 def test_a_host_that_does_not_see_it_goes_on_unless_the_project_asked_for_the_build(tmp_path: Path) -> None:
     assert site.of(spec(tmp_path, python="2.7")) == ""
+    assert "going on with what is installed" in site.note(spec(tmp_path))
+    assert site.note(AgentSpec("node-b", "c", 1)) == ""
     with pytest.raises(Refused, match="does not see what was built for it") as caught:
         site.of(spec(tmp_path, required=True))
     assert "share the project's folder" in caught.value.fix

@@ -69,7 +69,8 @@ def represent(command: list[str], *, as_json: bool) -> Ending:
     from flodl_wire import libtorch
 
     manifest_hash = check_project(spec)
-    site.of(spec)  # said before the hello, not when the world forms
+    if note := site.note(spec):  # refused before the hello, not when the world forms
+        print(f"flodl-agent: {note}", file=sys.stderr)
     offers = find_offers(spec.local_devices, spec.host)
     variant = libtorch.chosen(spec.libtorch, Path(spec.path).expanduser() if spec.path else None)
     check_python(variant, own.program)

@@ -28,3 +28,11 @@ def of(spec: AgentSpec) -> str:
         why = f"its Python is {own}, and {folder} was built for {spec.site.python}"
         raise Refused("other-python", what, why, f"build with Python {own}, or give the host {spec.site.python}")
     return str(folder)
+
+
+def note(spec: AgentSpec) -> str:
+    """What is worth saying when this host goes on without what was built for it; "" else."""
+    if spec.site is None or of(spec):
+        return ""
+    path = Path(spec.path or ".").expanduser() / spec.site.path
+    return f"what was built for this host is not seen here ({path}): going on with what is installed"
