@@ -21,7 +21,7 @@ def of(spec: AgentSpec) -> str:
         if not spec.site.required:
             return ""
         why = f"it does not see what was built for it: there is no folder {folder}"
-        fix = "share the project's folder with it (path: is where), bring target/ there, or take build: out of the command"
+        fix = "share the project's folder with it (path: is where), bring target/ there, or delete build:"
         raise Refused("no-site", what, why, fix)
     own = "{}.{}".format(*sys.version_info[:2])
     if spec.site.python not in ("", own):
