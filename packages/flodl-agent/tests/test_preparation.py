@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from agent_fakes import Box
 
-from flodl_agent import data_mount, mounts, pulled_run, sibling, stage, torch_fit
+from flodl_agent import data_mount, mounts, pulled_run, stage, torch_fit
 from flodl_agent.cli_join import parser
 from flodl_agent.join_attempt import is_permanent
 from flodl_agent.join_recipe import Recipe, settle
 from flodl_agent.preparation import Preparation
+from flodl_wire import sibling
 from flodl_wire.faults import Broken, Fault, Refused, Transient
 from flodl_wire.join_block import parse_join
 from flodl_wire.join_messages import DeviceOffer
@@ -70,7 +71,7 @@ class Worker:
 @pytest.fixture
 def worker(box: Box, monkeypatch: pytest.MonkeyPatch) -> Worker:
     monkeypatch.setenv("HOME", str(box.root))
-    monkeypatch.setattr(sibling, "find", lambda name: str(box.bin / name))
+    monkeypatch.setattr(sibling, "require", lambda name: str(box.bin / name))
     return Worker(box)
 
 

@@ -21,10 +21,10 @@ from shlex import join, quote
 
 import msgspec
 
-from flodl_agent import descent, sibling, tunnel
+from flodl_agent import descent, tunnel
 from flodl_agent.logs import LineSplitter
 from flodl_agent.ssh import remote_script, ssh_command, warnings
-from flodl_wire import environ
+from flodl_wire import environ, sibling
 from flodl_wire.deadlines import KILL_GRACE, deadline
 from flodl_wire.specs import AgentSpec, FanoutEvent, FanoutHost, FanoutSpec
 
@@ -236,7 +236,7 @@ def local_agent(path: str | None) -> str:
         own = Path(path).expanduser() / ".venv/bin/flodl-agent"
         if os.access(own, os.X_OK):
             return str(own)
-    return sibling.find("flodl-agent")
+    return sibling.require("flodl-agent")
 
 
 class LineWriter:

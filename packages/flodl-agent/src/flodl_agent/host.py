@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flodl_agent import descent, sibling, site
+from flodl_agent import descent, site
 from flodl_agent import events as ev
 from flodl_agent.agent import Agent, Timing
 from flodl_agent.hello import cores
@@ -28,7 +28,7 @@ from flodl_agent.report import Story
 from flodl_agent.road import CannotDial, interface_of
 from flodl_agent.run_dir import make_run_dir
 from flodl_agent.store_listener import StoreListener
-from flodl_wire import deadlines, exits
+from flodl_wire import deadlines, exits, sibling
 from flodl_wire.address import Address
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault
@@ -207,7 +207,7 @@ class Host:
             address=self._link.address,
             port=self._link.port,
             run_dir=self._run_dir,
-            planes=sibling.find("flodl-planes") if formed.relay else "",
+            planes=sibling.require("flodl-planes") if formed.relay else "",
             own_command=self._own_command,
             site=site.of(self._spec),
             variant=self._variant,

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from flodl_agent import entry, sibling
+from flodl_agent import entry
 from flodl_agent.forward import Forward
 from flodl_agent.hello import describe
 from flodl_agent.join_recipe import Recipe
@@ -24,7 +24,7 @@ from flodl_agent.persist import Attempt
 from flodl_agent.preparation import Preparation, Prepared
 from flodl_agent.rehearsal import stated_arguments
 from flodl_agent.report import Ending, Say
-from flodl_wire import environ, exits
+from flodl_wire import environ, exits, sibling
 from flodl_wire.address import Address
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Fault, Refused, printable
@@ -130,7 +130,7 @@ def represent(spec: AgentSpec, program: list[str]) -> Ending:
     env = {name: value for name, value in os.environ.items() if not name.startswith(environ.INTERNAL_PREFIX)}
     env[environ.HOST_NAME] = spec.host
     process = subprocess.Popen(
-        [sibling.find("flodl-agent"), "run", "--json", "--", *program],
+        [sibling.require("flodl-agent"), "run", "--json", "--", *program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=env,

@@ -10,7 +10,7 @@ import subprocess
 
 import msgspec
 
-from flodl_agent import sibling
+from flodl_wire import sibling
 from flodl_wire.deadlines import deadline
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices, render
 from flodl_wire.faults import Broken, Refused
@@ -46,7 +46,7 @@ def find_offers(devices: Devices | None, host: str) -> list[DeviceOffer]:
 
 def probe() -> ProbedDevices:
     """What flodl-probe says of this box. Raises Broken when it does not answer in its own words."""
-    command = [sibling.find("flodl-probe"), "devices", "--json"]
+    command = [sibling.require("flodl-probe"), "devices", "--json"]
     try:
         limit = deadline(_PROBE_SECONDS)
         answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False)

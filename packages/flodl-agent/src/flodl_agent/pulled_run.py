@@ -15,9 +15,10 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from flodl_agent import descent, sibling
+from flodl_agent import descent
 from flodl_agent.join_recipe import Recipe
 from flodl_agent.starting import start
+from flodl_wire import sibling
 from flodl_wire.faults import Broken, from_dict
 from flodl_wire.libtorch import Variant
 from flodl_wire.remote_path import RemotePath, parse
@@ -134,7 +135,7 @@ def _answer(words: Sequence[str], kind: type[_Answer]) -> _Answer:
     """Run ``flodl-publish WORDS`` and read its one document. It ends when we do, and all that it started with it."""
     us = os.getpid()
     process = start(
-        [sibling.find("flodl-publish"), *words],
+        [sibling.require("flodl-publish"), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
