@@ -144,15 +144,17 @@ class Desk:
         self.runs.append(typed)
         return typed
 
-    def equip(self, report: dict[str, Any], host: str) -> Running:
-        """The printed steps for a worker, to the letter but for where `fdl` lies and the devices of a box without a
-        GPU."""
+    def equip(self, report: dict[str, Any], host: str, *words: str) -> Running:
+        """The printed steps for a worker, to the letter but for where `fdl` lies, the devices of a box without a GPU,
+        and `words`.
+        """
         (step,) = (each for each in report["steps"] if each["title"].startswith("equip each worker"))
         *copying, last = step["commands"]
         for line in copying:
             self.type(line.replace("WORKER", host))
         assert "cd lab && fdl join" in last
-        return self.start(host, "fdl", "join", "--devices", "cpu:1", cwd=self.lab.home(host) / "lab")
+        devices = () if "--devices" in words else ("--devices", "cpu:1")
+        return self.start(host, "fdl", "join", *devices, *words, cwd=self.lab.home(host) / "lab")
 
     def boot(self, host: str) -> Running:
         """`host` becomes an instance with the farm's user-data: files written, orders run by a shell, unit started.

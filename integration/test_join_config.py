@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration.farm import PORT, Desk
@@ -81,19 +82,42 @@ def bare(keys: str) -> str:
 
 
 def test_the_data_s_door_shows_the_data_and_says_how_far_it_reaches(desk: Desk) -> None:
-    data = desk.home / "pictures"
-    data.mkdir(exist_ok=True)
-    (data / "one").write_text("1")
-    desk.config("--door", "a", "--controller", f"root@desk:{PORT}", "--yes")
-    overlay = desk.folder / "fdl.lab.yml"
-    overlay.write_text(overlay.read_text().replace("    path:", f"    data_path: {data}\n    path:"))
-    desk.set_up("a")
+    set_up_data(desk)
     code, tried = desk.tried()
     assert code == 0, tried
     assert tried.pop("beyond the data") == "note" and set(tried.values()) == {"held"}
     tamper(line_of(desk), "internal-sftp -R", "internal-sftp")
     code, found = desk.tried()
     assert (code, found["write by sftp"]) == (1, "OPEN")
+
+
+def set_up_data(desk: Desk) -> dict[str, Any]:
+    """Door a, with data of desk's own in place of /flodl/data."""
+    data = desk.home / "pictures"
+    data.mkdir(exist_ok=True)
+    (data / "one").write_text("1")
+    desk.config("--door", "a", "--controller", f"root@desk:{PORT}", "--yes")
+    overlay = desk.folder / "fdl.lab.yml"
+    overlay.write_text(overlay.read_text().replace("    path:", f"    data_path: {data}\n    path:"))
+    return desk.set_up("a")
+
+
+@pytest.mark.parametrize("door", ["a", "nologin"])
+def test_a_worker_of_the_other_doors_trains_what_it_has_on_data_it_mounts(desk: Desk, door: str) -> None:
+    if door == "a" and not Path("/dev/fuse").exists():
+        pytest.skip("no /dev/fuse here: nothing can be mounted")
+    report = set_up_data(desk) if door == "a" else desk.set_up(door)
+    point = desk.lab.home("tower") / "pictures"
+    point.mkdir(exist_ok=True)
+    words = ("--data-path", str(point)) if door == "a" else ()
+    run = desk.start("desk", "fdl", "@lab", "train")
+    until(lambda: run.state(), 30, lambda: run.text)
+    worker = desk.equip(report, "tower", "--devices", "cpu:2", *words)
+    until(lambda: (now := run.state()) and now.joined_ranks == 2, 40, lambda: run.text + worker.text)
+    assert desk.lab.run("tower", "ls", point).stdout == ("one\n" if door == "a" else "")
+    assert desk.fdl("@lab", "start").returncode == 0
+    run.done()
+    assert run.result()["samples"] == 2 * 240
 
 
 def test_a_key_that_is_not_let_in_is_said_once_with_the_line_that_lets_it_in(desk: Desk) -> None:
