@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import struct
 import sys
 import termios
 from pathlib import Path
@@ -20,7 +22,7 @@ def at_a_terminal(folder: Path, words: list[str], typed: bytes = b"", columns: i
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        termios.tcsetwinsize(0, (24, columns))  # type: ignore[attr-defined, unused-ignore]
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.execv(sys.executable, [sys.executable, "-c", CODE, *words])
     said = b""
     while True:
@@ -34,9 +36,6 @@ def at_a_terminal(folder: Path, words: list[str], typed: bytes = b"", columns: i
             typed = b""
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode().replace("\r\n", "\n")
-
-
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="termios.tcsetwinsize is of Python 3.11")
 
 
 @pytest.mark.parametrize(
