@@ -77,7 +77,7 @@ def render(report: Report) -> str:
     marks = {True: "   (secret: mode 600)", False: ""}
     lines += [f"  {each.state:<10} {each.path}{marks[each.secret]}" for each in report.files]
     lines += [f"  note: {each}" for each in report.notes]
-    lines.append(f"freshness: {freshness_text(report.freshness)}")
+    lines.append(f"freshness: {freshness_text(report.freshness, publishes=farm['door'] == 'b')}")
     if report.install is not None:
         words = {"installed": "the key's line is now in", "kept": "the key's line is in"}
         lines.append(f"  {words[report.install.state]} {report.install.path}")
@@ -93,12 +93,14 @@ def _behind(text: str) -> str:
     return f"   ({text})" if text else ""
 
 
-def freshness_text(fresh: Freshness) -> str:
+def freshness_text(fresh: Freshness, *, publishes: bool) -> str:
     parts = [f"key {age(fresh.key_s)} old" if fresh.key_s is not None else "no key yet"]
     parts.append(f"its line {_LINE[fresh.authorized_keys]}")
     if fresh.dropin != "none":
         parts.append(f"drop-in {_DROPIN[fresh.dropin]}")
-    parts.append(f"run published {age(fresh.published_s)} ago" if fresh.published_s is not None else "no run published")
+    if publishes:
+        published = fresh.published_s
+        parts.append(f"run published {age(published)} ago" if published is not None else "no run published")
     return ", ".join(parts)
 
 
