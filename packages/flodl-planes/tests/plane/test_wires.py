@@ -13,7 +13,7 @@ from flodl_planes.coordinator.transport_events import RelayLost, RoundDone
 from flodl_planes.hub.relay_link import RemoteLink
 from flodl_planes.plane.encoding import encoded_bytes
 from flodl_planes.plane.sealed_socket import Stream, dial
-from flodl_wire.plane_messages import CHUNK_BYTES, RelayHello, TensorSpec
+from flodl_wire.plane_messages import CHUNK_BYTES, Deposit, RelayHello, Round, TensorSpec
 
 WAIT = 30.0
 WIRES = ["bf16", "int8"]
@@ -173,6 +173,34 @@ def test_a_host_lost_in_the_middle_of_a_round_changes_nothing_that_is_owed(
             assert same_bits(world)
         ends.append(world.ranks[1].live.array.copy())
     np.testing.assert_array_equal(*ends)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_ranks_that_do_not_wait_find_the_encoded_average_beside_their_snapshot(make_world: Any, wire: str) -> None:
+    """cpu_async: a live buffer holds a snapshot of a model that has moved on since; the consensus is what counts."""
+    world = make_world({"a": [0, 1], "b": [2]}, {"a"}, elements=70_000, wire=wire).start()
+    world.round(0, {"0": 1.0})
+    generator = np.random.default_rng(4)
+    consensus = np.ones(70_000)
+    for number in range(1, 4):
+        moves = generator.standard_normal((3, 70_000)).astype(np.float32) * np.float32(1e-2)
+        for rank in world.ranks.values():
+            rank.floats[:] = (consensus + moves[rank.number]).astype(np.float32)
+            rank.plane.send(Deposit(number, 1, 1))
+        world.await_deposits(3)
+        assert world.order(number, {"0": 0.25, "1": 0.25, "2": 0.5}, wire=wire, apart=True)
+        averages = []
+        for rank in world.ranks.values():
+            while not isinstance(rank.plane.receive(), Round):
+                pass
+            while rank.plane.look() is None:
+                rank.plane.wait(None)
+            averages.append(rank.plane.average(Round(number, {"0": 1.0}, 0, False)).view(np.float32).copy())
+        np.testing.assert_array_equal(averages[0], averages[1])
+        np.testing.assert_array_equal(averages[0], averages[2])
+        exact = consensus + np.average(moves, axis=0, weights=[1, 1, 2])
+        np.testing.assert_allclose(averages[0], exact, atol=6e-4)
+        consensus = averages[0].astype(np.float64)
 
 
 def test_a_round_in_which_nobody_moves_after_a_broken_one_leaves_everything_as_it_was(make_world: Any) -> None:
