@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flodl_planes.rank.terms import Cadence, Settings, check_dataset
+from flodl_planes.rank.wishes import Safety
 from flodl_wire.faults import Refused
 
 
@@ -19,7 +20,6 @@ def settings(**changed: Any) -> Settings:
     [
         ("batch_size", 0), ("batch_size", -1), ("batch_size", 2.5), ("batch_size", True), ("batch_size", None),
         ("epochs", 0), ("epochs", -3), ("epochs", 1.5), ("seed", -1), ("seed", "7"), ("workers", -1),
-        ("max_failure", 0), ("max_failure", 1.0), ("max_failure", 0.0), ("max_failure", True),
         ("gamma", -0.1), ("gamma", float("nan")), ("mode", "cpu"), ("mode", 3),
     ],
 )  # fmt: skip
@@ -49,7 +49,7 @@ def test_a_largest_anchor_below_the_smallest_is_refused() -> None:
 
 
 def test_only_knobs_that_are_set_travel() -> None:
-    terms = settings(cadence=Cadence(anchor=4, partition_ratios=(2.5, 1)), max_failure=0.5).terms(
+    terms = settings(cadence=Cadence(anchor=4, partition_ratios=(2.5, 1)), safety=Safety(max_failure=0.5)).terms(
         "cpu_cadence", 100, True
     )
     assert terms.elche == {"anchor": 4, "partition_ratios": [2.5, 1]}

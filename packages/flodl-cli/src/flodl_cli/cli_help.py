@@ -27,6 +27,7 @@ OPTIONS = [
     ("@ENV, --env ENV", "lay fdl.ENV.yml over fdl.yml; FDL_ENV does the same"),
     ("--gpus DEVICES", "all, a list such as 0,1, or cpu:2 for two ranks on the processor"),
     ("--mode MODE", f"how ranks average: {', '.join(MODES)}"),
+    ("--resume[=RUN]", "go on from the last run's checkpoint, or from that run's or file's"),
     ("--no-append", "leave out what `append:` of the command adds"),
     ("--no-prebuild", "start at once, with what was built for the hosts before"),
     ("-v, -vv, -vvv", "say more; -q says less"),

@@ -18,18 +18,20 @@ VERBOSITY = {
 }
 VALUED = ("--env", "--gpus", "--mode")
 SWITCHES = ("--no-append", "--no-prebuild")
-OPTIONS = (*VALUED, *SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
+RESUME = "--resume"  # alone: the last run; a word behind it would be the command's, so a value takes "="
+OPTIONS = (*VALUED, RESUME, *SWITCHES, *VERBOSITY, "-h", "--help", "-V", "--version")
 
 
 class CommandLine:
     """What was typed. `command` is None when only options stand there; `rest` follows the command, untouched."""
 
-    __slots__ = ("append", "command", "env", "gpus", "mode", "prebuild", "rest", "verbosity")
+    __slots__ = ("append", "command", "env", "gpus", "mode", "prebuild", "rest", "resume", "verbosity")
 
     def __init__(self) -> None:
         self.env: str | None = None
         self.gpus: str | None = None
         self.mode: str | None = None
+        self.resume: str | None = None
         self.append = True
         self.prebuild = True
         self.verbosity: str | None = None
@@ -62,6 +64,9 @@ def parse(argv: list[str]) -> CommandLine:
             break
         elif word.startswith("-"):
             name, equals, value = word.partition("=")
+            if name == RESUME:
+                _set(line, name, value if equals else "latest")
+                continue
             if name not in VALUED:
                 raise _usage(f"cannot use the option {word!r}", _no_such_option(name), "`fdl help` lists them")
             if not equals:
@@ -82,6 +87,7 @@ _EXAMPLE = {
     "--env": "--env cluster (or @cluster)",
     "--gpus": "--gpus all, 0,1 or cpu:2",
     "--mode": "--mode cpu_cadence",
+    RESUME: "--resume (the last run) or --resume=RUN",
 }
 
 

@@ -52,6 +52,8 @@ def plan_run(project: Project, command: Command, tokens: list[str], line: Comman
         run.env[environ.FDL_ENV] = project.env
     if line.verbosity is not None:
         run.env[environ.VERBOSITY] = line.verbosity
+    if line.resume is not None:
+        run.env[environ.RESUME] = line.resume
     _note_odd_words(run, project, tokens, command)
     mode = command.mode if line.mode is None else manifest.parse_mode(line.mode, "--mode", exits.USAGE)
     if environ.CLUSTER_JSON in os.environ:

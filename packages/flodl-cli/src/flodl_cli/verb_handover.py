@@ -30,7 +30,7 @@ def hand_over_to_verb(line: CommandLine) -> NoReturn:
     """Become the tool. Raises Refused when it is not installed, or when the project's config is wrong."""
     assert line.command is not None
     verb = VERBS[line.command]
-    for option, value in (("--gpus", line.gpus), ("--mode", line.mode)):
+    for option, value in (("--gpus", line.gpus), ("--mode", line.mode), ("--resume", line.resume)):
         if value is not None:
             what = f"cannot use {option} with `fdl {line.command}`"
             raise usage(what, "it chooses how a command of the project runs", "leave it out")

@@ -10,8 +10,10 @@ import pytest
 
 from flodl_planes.coordinator.hub_events import (
     AppendMetrics,
+    CheckpointFound,
     CheckpointWritten,
     CommitRound,
+    FindCheckpoint,
     HubEvent,
     HubOrder,
     SendRank,
@@ -20,7 +22,8 @@ from flodl_planes.coordinator.hub_events import (
     Tick,
     WriteCheckpoint,
 )
-from flodl_planes.coordinator.machine import Coordinator, Limits
+from flodl_planes.coordinator.machine import Coordinator
+from flodl_planes.coordinator.roads import Limits
 from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
 from flodl_wire.hub_messages import Form, HubFailed, RankGone
 from flodl_wire.plane_messages import (
@@ -71,6 +74,9 @@ class Paper:
     to_apply: set[int] = field(default_factory=set)
     rounds: list[Round] = field(default_factory=list)
     committed: tuple[int, int] | None = None
+    disk: bool = True  # writes checkpoints at once
+    changes: dict[str, Any] = field(default_factory=dict)  # of the terms
+    found: CheckpointFound = field(default_factory=lambda: CheckpointFound(None))
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator("r1", self.mode, Limits(grace_s=2.0, stall_s=300.0))
@@ -91,7 +97,7 @@ class Paper:
             "elche": self.elche,
             **self.averaging,
         }
-        return Terms(**{**plain, **changed})
+        return Terms(**{**plain, **self.changes, **changed})
 
     def hello(self, rank: int, **changed: Any) -> RankHello:
         tensors = [TensorSpec("weight", [2, 3], "F32", "param"), TensorSpec("steps", [], "I64", "buffer")]
@@ -252,7 +258,9 @@ class Paper:
         elif isinstance(order, StartRound):
             self.open, self.open_hosts = order.round, order.hosts
             self.rounds.append(order.round)
-        elif isinstance(order, WriteCheckpoint):
+        elif isinstance(order, FindCheckpoint):
+            self.tell(self.found)
+        elif isinstance(order, WriteCheckpoint) and self.disk:
             self.tell(CheckpointWritten("checkpoint.safetensors"))
         elif isinstance(order, SendRank) and isinstance(order.message, Plan):
             if order.rank in self.undone | self.apart:

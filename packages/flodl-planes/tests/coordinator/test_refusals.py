@@ -131,7 +131,8 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_run(paper: Any) -> None:
     coordinator = world.coordinator
     coordinator.handle(FromRank(0, Deposit(0, 1, 10, 10.0)), 1.0)
     coordinator.handle(RoundDone(1, 0), 1.1)
-    orders = coordinator.handle(FromRank(0, Applied(1, 1.0)), 1.2)
+    coordinator.handle(FromRank(0, Applied(1, 1.0)), 1.2)
+    orders = coordinator.handle(FromRank(0, Deposit(1, 0, 0)), 1.2)
     assert isinstance(orders[0], WriteCheckpoint)
     full = Broken("checkpoint-failed", "cannot write x", "No space left on device")
     world.said = coordinator.handle(CheckpointFailed(full), 1.3)

@@ -44,7 +44,7 @@ def test_in_lockstep_each_living_rank_gets_one_batch_in_rank_order(paper: Any) -
         {"0": [[0, 10]], "1": [[10, 10]], "2": [[20, 10]]},
         {"0": [[30, 10]], "1": [[40, 10]], "2": [[50, 10]]},
         {"0": [[60, 10]], "1": [], "2": []},
-        {},
+        {"0": []},
     ]
     assert world.rounds[1].weights == {"0": 1 / 3, "1": 1 / 3, "2": 1 / 3}
     assert world.rounds[3].weights == {"0": 1.0}  # an idle rank has no weight, and still receives
@@ -78,8 +78,8 @@ def test_the_checkpoint_is_written_before_anyone_is_let_go(paper: Any) -> None:
     order = [type(o) if not isinstance(o, SendRank) else type(o.message) for o in world.said]
     assert order.index(WriteCheckpoint) < order.index(Finish)
     (write,) = [o for o in world.said if isinstance(o, WriteCheckpoint)]
-    assert write.metadata["format"] == "pt"
-    assert (write.metadata["epoch"], write.metadata["samples"]) == ("1", "100")
+    assert (write.cursor.reason, write.cursor.epoch, write.cursor.merged) == ("finished", 1, [])
+    assert [epoch.samples for epoch in write.cursor.history] == [100]
     assert world.said[-1] == Exit(0)
 
 

@@ -314,6 +314,6 @@ def test_a_unix_relay_with_the_wrong_memory_is_refused(make_world: Any) -> None:
     link = FrameSocket(sock)
     link.send(RelayHello("b", [1]))
     with Path(os.devnull).open("rb") as nothing:
-        link.send(Shared([1], 4000, 4000), [nothing.fileno(), nothing.fileno()])
+        link.send(Shared([1], 4000, 4000), [nothing.fileno()] * 3)
     assert "no sealed segment" in world.next(RelayLost).why
     link.close()

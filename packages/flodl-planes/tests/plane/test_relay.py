@@ -17,6 +17,8 @@ from flodl_planes.coordinator.transport_events import RankLost, RelayJoined, Rel
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.layout import lay_out
 from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import crossed, finish_line
+from flodl_planes.plane.words import wait_until
 from flodl_wire import blob, environ
 from flodl_wire.messages import decode_message
 from flodl_wire.plane_messages import Deposit, Dismiss, RankDown, RankHello, TensorSpec, Terms
@@ -100,6 +102,26 @@ def test_the_average_is_bit_for_bit_the_same_when_a_rank_is_killed_in_the_middle
     assert world.next(RankLost) == RankLost(1, False)
     assert finish(survivor) == undisturbed
     assert world.outcomes["a"].result(30) == 0
+
+
+def test_a_rank_that_stands_still_in_a_round_is_ended_and_those_who_wait_for_it_are_not(
+    make_world: Any, processes: Processes, undisturbed: float
+) -> None:
+    world = make_world({"a": [0, 1]}, elements=ELEMENTS)
+    world.start_relay("a")
+    survivor = processes.rank(world.relay_socket("a"), 0)
+    stopped = processes.rank(world.relay_socket("a"), 1, "stop", 1)
+    world.await_deposits(2)
+    assert world.order(0, HALVES)
+    os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+    memory = world.relays["a"]._memory
+    line = finish_line(memory, world.relays["a"]._round)
+    assert wait_until(lambda: crossed(memory, line[:1]), lambda: False), "rank 0 has done its share"
+    for rank in (0, 1):
+        world.transport.expel(rank)
+    assert world.next(RankLost) == RankLost(1, False)
+    assert stopped.wait(30) == -signal.SIGKILL
+    assert finish(survivor) == undisturbed
 
 
 def test_a_stopped_rank_is_waited_for(make_world: Any, processes: Processes, undisturbed: float) -> None:

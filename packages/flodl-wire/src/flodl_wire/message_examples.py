@@ -87,4 +87,6 @@ def _value(info: inspect.Type) -> Any:
         return 0.5
     if isinstance(info, inspect.StrType):
         return "text"
+    if isinstance(info, inspect.BytesType):
+        return "dGV4dA=="  # base64, as JSON carries bytes
     return {}

@@ -52,6 +52,11 @@ class Terms(msgspec.Struct, frozen=True):
     elche: dict[str, Any] = {}  # cadence settings that are not default: anchor, max_anchor, overhead_target, …
     wire: str = "float32"  # one of WIRES
     outer: dict[str, Any] = {}  # the outer optimizer: kind (one of OUTERS), lr, momentum; empty: the plain average
+    checkpoint_every: int | float | None = None  # epochs as a whole number, seconds as a float; None: only at the end
+    resume: str | None = None  # auto | latest | a run's id | a path at the controller
+    stall_timeout: float | None = None  # seconds after which a rank that does not get on is ended
+    nan: str = "stop"  # what a contribution that is not finite does: stop | skip
+    callback_rank: int | None = None  # evaluates and ships its state; None: the fastest
 
 
 # rank → hub (through the relay)
@@ -86,6 +91,7 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     divergence: float | None = None  # ‖mine − average‖ / ‖average‖ at the last round, where the rank measures it
     late_ms: float = 0.0  # cpu_async: from the deposit before to the arrival of its average
     lr: float | None = None  # the optimizer's learning rate at the window's end (the largest of its groups)
+    poisoned: str = ""  # the first tensor of my model that is not finite
 
 
 class Moved(msgspec.Struct, tag="moved", omit_defaults=True):
@@ -110,6 +116,18 @@ class EvalDone(msgspec.Struct, tag="eval_done", omit_defaults=True):
     elapsed_ms: float
 
 
+class State(msgspec.Struct, tag="state", omit_defaults=True):
+    """What of me belongs beside the checkpoint of that round: optimizer, scheduler, scaler, random streams.
+
+    Sent before the deposit of the plan that asked for it (`Plan.save`), or not at all. The `size` bytes, a safetensors
+    file, lie in a memfd that travels with this inside a box; between boxes they follow in `state_part`.
+    """
+
+    round: int
+    size: int
+    elapsed_ms: float = 0.0
+
+
 class Leaving(msgspec.Struct, tag="leaving", omit_defaults=True):
     """Goodbye of a rank that has what it needs; `error` when its script raised instead (last line of the traceback)."""
 
@@ -128,12 +146,23 @@ class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
     evaluate: int | None = None  # first evaluate the averaged model for this epoch
     epoch_ends: bool = False  # no further window in this epoch after yours
     overshoot: int | None = None  # cpu_async: batches of it that may be done before the window before is averaged
+    save: int | None = None  # then send your State for the checkpoint of that round
+    step: int = 0  # batches of the whole run dealt before this window, to any rank
+    world_batches: int = 0  # batches of all ranks in this window; 0: as many as mine
 
 
 class Finish(msgspec.Struct, tag="finish"):
     """Nothing more to do; return this from Trainer.run()."""
 
     result: RunResult
+
+
+class Restore(msgspec.Struct, tag="restore"):
+    """The State that a checkpoint holds, for a rank that begins: `size` bytes in a memfd or file that travels with this
+    (relay → rank; hub → relay inside a box, for every rank there). Between boxes they follow in `state_part`.
+    """
+
+    size: int
 
 
 class Dismiss(msgspec.Struct, tag="dismiss"):
@@ -156,7 +185,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     do). `wire`: how chunks of float sections travel (C-30). `outer`: the hub applies the outer optimizer (C-35). No
     weights: no data moves at all. `apart`: the ranks compute on meanwhile (cpu_async); the relay does every rank's
     share of an `alone` round, and the average arrives in a live buffer that only holds a snapshot. `direct`: the ranks
-    in `hands` move the data among themselves (nccl_*), say Moved, and apply at Commit.
+    in `hands` move the data among themselves (nccl_*), say Moved, and apply at Commit. `given`: nobody sums, the
+    average is one that the hub has (a checkpoint); `state`: and behind it a Restore is on its way, to be waited for.
     """
 
     round: int
@@ -171,6 +201,8 @@ class Round(msgspec.Struct, tag="round", omit_defaults=True):
     hands: list[int] = []
     wire: str = "float32"
     outer: bool = False
+    given: bool = False
+    state: bool = False
     plans: dict[str, Plan] = {}  # rank → what it does next, once the average is in
 
 
@@ -235,11 +267,27 @@ class Kept(msgspec.Struct, tag="kept"):
     attempt: int
 
 
+class StatePart(msgspec.Struct, tag="state_part", omit_defaults=True):
+    """Between boxes, when nothing else is to be sent: a piece of a rank's last State (up), or of the Restore (down).
+
+    Pieces come in order, 256 KiB each, the last one shorter.
+    """
+
+    data: bytes
+    rank: int = -1
+
+
+class Expel(msgspec.Struct, tag="expel"):
+    """hub → relay: end that rank's process (it has stood still for too long)."""
+
+    rank: int
+
+
 class RelayBeat(msgspec.Struct, tag="relay_beat"):
     """Both ways on the relay channel, every second."""
 
 
-RankUp: TypeAlias = RankHello | Deposit | Moved | Applied | EvalDone | Leaving
-RankDown: TypeAlias = Attach | Plan | Round | Commit | Finish | Dismiss
-RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | Kept | RelayBeat
-RelayDown: TypeAlias = ToRank | Round | Commit | RelayBeat
+RankUp: TypeAlias = RankHello | Deposit | Moved | Applied | EvalDone | State | Leaving
+RankDown: TypeAlias = Attach | Plan | Round | Commit | Restore | Finish | Dismiss
+RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | Kept | StatePart | RelayBeat
+RelayDown: TypeAlias = ToRank | Round | Commit | Restore | StatePart | Expel | RelayBeat

@@ -43,7 +43,9 @@ class RunResult(msgspec.Struct):
     rounds: int = 0
     round_ms_median: float | None = None
     ranks: list[RankResult] = []
-    epochs: list[EpochResult] = []
+    epochs: list[EpochResult] = []  # of a resumed run from the first one on
+    undone: int = 0  # samples whose work was not finite and stands in no average
+    resumed: str = ""  # the checkpoint this run went on from
     collective: str | None = None  # nccl_* modes: what moved the tensors, nccl or gloo
     v: int = VERSION
 

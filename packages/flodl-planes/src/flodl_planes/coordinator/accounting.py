@@ -84,14 +84,27 @@ class Tally:
         return sum(work.sync_ms for work in self.work.values()) / whole if whole > 0 else None
 
 
+@dataclass
+class Carried:
+    """What a run before this one had done of the epoch that it was interrupted in."""
+
+    samples: int = 0
+    loss_sum: float = 0.0
+    loss_samples: int = 0
+    wall_s: float = 0.0
+
+
 class Accounts:
-    """The whole run, its epochs, and the last seconds."""
+    """The whole run, its epochs (those of the run it goes on from too), and the last seconds."""
 
     def __init__(self, places: list[RankPlace]) -> None:
         self.places = places
         self.run = Tally(0.0)
         self.epoch = Tally(0.0)
         self.epochs: list[EpochResult] = []
+        self.carried = Carried()
+        self.undone = 0  # samples that were left out of every average
+        self.resumed = ""  # the checkpoint that it went on from
         self.rounds = 0
         self._round_ms: deque[float] = deque(maxlen=10_000)
         self.last: dict[int, tuple[int, Deposit]] = {}
@@ -123,8 +136,12 @@ class Accounts:
 
     def end_epoch(self, epoch: int) -> Tally:
         """Close the epoch's tally and begin the next one where it ended."""
-        done = self.epoch
-        self.epochs.append(EpochResult(epoch, done.loss, round(done.wall_s, 6), done.samples))
+        done, before = self.epoch, self.carried
+        loss_sum, loss_samples = done.loss_sum + before.loss_sum, done.loss_samples + before.loss_samples
+        loss = loss_sum / loss_samples if loss_samples and math.isfinite(loss_sum) else None
+        wall_s, samples = done.wall_s + before.wall_s, done.samples + before.samples
+        self.epochs.append(EpochResult(epoch, loss, round(wall_s, 6), samples))
+        self.carried = Carried()
         self.epoch = Tally(done.ended, done.ended)
         return done
 
@@ -179,4 +196,6 @@ class Accounts:
             round_ms_median=round(statistics.median(self._round_ms), 3) if self._round_ms else None,
             ranks=ranks,
             epochs=list(self.epochs),
+            undone=self.undone,
+            resumed=self.resumed,
         )

@@ -16,8 +16,10 @@ SMOOTHING = 0.3  # the reference's weight of the newest callback time
 class CallbackRank:
     """`epoch` is the epoch that waits for its figures, None when none does; `rank` whoever has the role."""
 
-    def __init__(self, accounts: Accounts, *, wanted: bool) -> None:
+    def __init__(self, accounts: Accounts, *, wanted: bool, chosen: int | None = None) -> None:
+        """`chosen`: the rank that shall have the role while it lives."""
         self.wanted = wanted
+        self._chosen = chosen
         self.rank: int | None = None
         self.epoch: int | None = None
         self.cost_ms = 0.0
@@ -36,10 +38,15 @@ class CallbackRank:
             self.epoch, self._under_way = completes, False
         if self.epoch is None or self._under_way or not living:
             return None
-        if self.rank not in living:
-            self.rank = max(living, key=lambda rank: (self._accounts.rank_rate(rank), -rank))
-            self.cost_ms = 0.0
         self._under_way = True
+        return self.holder(living)
+
+    def holder(self, living: Sequence[int]) -> int:
+        """Who has the role; given to the chosen one or the fastest where nobody living has it."""
+        if self.rank is None or self.rank not in living:
+            fastest = max(living, key=lambda rank: (self._accounts.rank_rate(rank), -rank))
+            self.rank = self._chosen if self._chosen is not None and self._chosen in living else fastest
+            self.cost_ms = 0.0
         return self.rank
 
     def done(self, epoch: int, elapsed_ms: float) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flodl_planes.coordinator.transport_events import TransportEvent
+from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Fault
 from flodl_wire.hub_messages import Form, FromHub, RankGone, Stop
-from flodl_wire.plane_messages import RankDown, Round
+from flodl_wire.plane_messages import RankDown, Round, TensorSpec, Terms
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,23 @@ class RoundNotBegun:
     """The order `StartRound` found a host gone; its RelayLost stands in the queue."""
 
     round: int
+
+
+@dataclass(frozen=True)
+class CheckpointFound:
+    """The order `FindCheckpoint` was carried out. `cursor` None: begin anew; `state`: ranks are handed one."""
+
+    cursor: Cursor | None
+    path: str = ""
+    notes: tuple[str, ...] = ()
+    state: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointRefused:
+    """There is none that may be gone on from, and one was asked for."""
+
+    fault: Fault
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,18 @@ class CheckpointFailed:
     fault: Fault
 
 
-HubEvent = TransportEvent | Form | RankGone | Stop | Tick | RoundNotBegun | CheckpointWritten | CheckpointFailed
+HubEvent = (
+    TransportEvent
+    | Form
+    | RankGone
+    | Stop
+    | Tick
+    | RoundNotBegun
+    | CheckpointFound
+    | CheckpointRefused
+    | CheckpointWritten
+    | CheckpointFailed
+)
 
 
 @dataclass(frozen=True)
@@ -68,10 +97,44 @@ class CommitRound:
 
 
 @dataclass(frozen=True)
-class WriteCheckpoint:
-    """Write the last average; answered by CheckpointWritten or CheckpointFailed."""
+class Expel:
+    """End the process of a rank that stands still, unless it is another that holds it up."""
 
-    metadata: dict[str, str]
+    rank: int
+
+
+@dataclass(frozen=True)
+class FindCheckpoint:
+    """Look for what `said` means, load it, and hand out the state that belongs to it; answered by CheckpointFound or
+    CheckpointRefused. The next round marked `given` is of its average.
+    """
+
+    said: str
+    terms: Terms
+    tensors: list[TensorSpec]
+
+
+@dataclass(frozen=True)
+class CopyAverage:
+    """Put the last average aside: the next round will overwrite it."""
+
+
+@dataclass(frozen=True)
+class WriteCheckpoint:
+    """Write what was put aside, in a thread; answered by CheckpointWritten or CheckpointFailed. `state_of`: the rank
+    whose state of round `number` belongs beside it.
+    """
+
+    cursor: Cursor
+    number: int
+    state_of: int | None
+
+
+@dataclass(frozen=True)
+class Rescue:
+    """The run fails: write the last average if it is whole and in reach. Answered by nothing."""
+
+    cursor: Cursor
 
 
 @dataclass(frozen=True)
@@ -95,4 +158,16 @@ class Exit:
     code: int
 
 
-HubOrder = SendRank | StartRound | CommitRound | WriteCheckpoint | Tell | AppendMetrics | Exit
+HubOrder = (
+    SendRank
+    | StartRound
+    | CommitRound
+    | Expel
+    | FindCheckpoint
+    | CopyAverage
+    | WriteCheckpoint
+    | Rescue
+    | Tell
+    | AppendMetrics
+    | Exit
+)

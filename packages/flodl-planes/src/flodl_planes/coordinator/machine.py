@@ -3,7 +3,8 @@
 Phases, and who waits for whom:
 
 - *forming*: the launcher has not said yet which ranks there are (relays may be here already).
-- *loading*: ranks load and say hello; the last one's hello is compared with the others'. Any loss now ends the run.
+- *loading*: ranks load and say hello; the last one's hello is compared with the others', and where a checkpoint is to
+  be gone on from the hub looks for it. Any loss now ends the run.
 - *training*: windows and rounds (training.py). A lost rank is tolerated up to max_failure; one whose program exits is
   not.
 - *closing*: the last average is decided; wait until it stands in every living rank, has been evaluated, and is on disk.
@@ -16,55 +17,68 @@ run, a death may be tolerated, and the connection alone cannot tell them apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from flodl_planes.coordinator import narration
+from flodl_planes.coordinator import narration, standing
 from flodl_planes.coordinator.accounting import Accounts
 from flodl_planes.coordinator.agreement import DIRECT, disagreement
 from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import Dealer, Free, Lockstep, Paced
 from flodl_planes.coordinator.hub_events import (
     CheckpointFailed,
+    CheckpointFound,
+    CheckpointRefused,
     CheckpointWritten,
     Exit,
+    FindCheckpoint,
     HubEvent,
     HubOrder,
+    Rescue,
     RoundNotBegun,
     SendRank,
     Tell,
     Tick,
-    WriteCheckpoint,
 )
 from flodl_planes.coordinator.reports import Reports
+from flodl_planes.coordinator.roads import LIMITS, Limits, Roads
+from flodl_planes.coordinator.stalls import Stalls
 from flodl_planes.coordinator.training import Training
-from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.coordinator.transport_events import (
+    FromRank,
+    RankLost,
+    RelayJoined,
+    RelayLost,
+    RoundDone,
+    StateWhole,
+)
 from flodl_planes.elche.cadence import Cadence
 from flodl_planes.elche.settings import read_settings
 from flodl_planes.plane.outer import read_outer
 from flodl_wire import hub_messages as to_launcher
 from flodl_wire.faults import Broken, Fault
-from flodl_wire.hub_messages import Form, RankGone, Stop
-from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Leaving, Moved, RankHello, RankUp, Terms
+from flodl_wire.hub_messages import Form, Notice, RankGone, Stop
+from flodl_wire.plane_messages import (
+    Deposit,
+    Dismiss,
+    EvalDone,
+    Finish,
+    Leaving,
+    Moved,
+    RankHello,
+    RankUp,
+    State,
+    Terms,
+)
 from flodl_wire.result import RunResult
 
 _WHOLE = "let t.epochs() and t.batches() run to their end on every rank"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Seconds: how long a silent rank waits for the reason, how long a failed collective waits for a death that
-    explains it, and how long a round may take (None: for ever).
+class Coordinator:
+    """One run. Every event returns the orders it causes, in order. `resume`: what the run was told to go on from; None:
+    what the script says.
     """
 
-    grace_s: float = 2.0
-    explain_s: float = 17.0
-    stall_s: float | None = 300.0
-
-
-class Coordinator:
-    """One run. Every event returns the orders it causes, in order."""
-
-    def __init__(self, run: str, mode: str, limits: Limits = Limits()) -> None:
+    def __init__(self, run: str, mode: str, limits: Limits = LIMITS, resume: str | None = None) -> None:
+        self._resume = resume
         self.run = run
         self.mode = mode
         self.limits = limits
@@ -75,8 +89,9 @@ class Coordinator:
         self.reports: Reports | None = None
         self._early: list[HubEvent] = []
         self._applied: dict[int, float] = {}
-        self._unexplained: tuple[int, Moved, float] | None = None  # who could not average directly, and since when
-        self._checkpoint = "due"
+        self._roads = Roads()
+        self._closing_counted = False
+        self._stalls = Stalls()
         self._result: RunResult | None = None
 
     def handle(self, event: HubEvent, now: float) -> list[HubOrder]:
@@ -114,11 +129,14 @@ class Coordinator:
             if self.training:
                 self.training.interrupted = True  # and wait for the RelayLost that says which host
             return []
-        if isinstance(event, CheckpointWritten):
-            self._checkpoint = "written"
-            return self._close_when_ready(now)
-        if isinstance(event, CheckpointFailed):
+        if isinstance(event, CheckpointFound):
+            return self._found(event, now)
+        if isinstance(event, CheckpointRefused):
             raise event.fault
+        if isinstance(event, StateWhole):
+            return self.training.saving.whole(event.rank, event.round) if self.training else []
+        if isinstance(event, CheckpointWritten | CheckpointFailed):
+            return self._saved(event, now)
         return []
 
     # --- forming and loading
@@ -160,12 +178,29 @@ class Coordinator:
         if fault:
             raise fault
         first = self.cohort.hellos[min(self.cohort.hellos)]
+        said = self._resume or first.terms.resume
+        if said is None or said == "never":
+            return [*orders, *self._begin(CheckpointFound(None), now)]
+        return [*orders, FindCheckpoint(said, first.terms, first.tensors)]
+
+    def _found(self, found: CheckpointFound, now: float) -> list[HubOrder]:
+        if self.phase != "loading" or self.training is not None:
+            return []
+        return [*(Tell(Notice(note)) for note in found.notes), *self._begin(found, now)]
+
+    def _begin(self, found: CheckpointFound, now: float) -> list[HubOrder]:
+        first = self.cohort.hellos[min(self.cohort.hellos)]
         dealer, direct = self._dealer(first.terms), self.mode in DIRECT
-        self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
-        self.reports = Reports(self.training, now)
+        training = self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
+        self.reports = Reports(training, now)
         self.phase = "training"
+        orders: list[HubOrder] = []
+        if found.cursor is not None:
+            standing.restore(training, found.cursor)
+            self.accounts.resumed = found.path
+            orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path))))
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort.size, first))
-        return [*orders, Tell(began), *self.training.begin(now)]
+        return [*orders, Tell(began), *training.begin(now, given=found.cursor is not None, state=found.state)]
 
     def _dealer(self, terms: Terms) -> Dealer:
         read_outer(terms.outer)  # refused here, before anything is averaged with it
@@ -189,9 +224,15 @@ class Coordinator:
             raise Broken("too-early", f"cannot use what rank {rank} sent", "training has not begun")
         if isinstance(message, Deposit):
             warned = reports.not_finite(rank, message.window) if message.not_finite else []
+            if message.poisoned:
+                warned = self._poisoned(rank, message, training, reports, now)
+                if self.phase == "over":
+                    return warned
             return [*warned, *training.deposited(rank, message, now)]
         if isinstance(message, Moved):
-            return self._moved(training, rank, message, now)
+            return self._roads.moved(training, rank, message, now)
+        if isinstance(message, State):
+            return training.saving.announced(rank, message)
         if isinstance(message, EvalDone):
             if not training.callback.done(message.epoch, message.elapsed_ms):
                 return []
@@ -210,17 +251,41 @@ class Coordinator:
         orders = reports.epochs(now)
         if event.round:
             orders += reports.round(now)
+        if training.saving.waits_for(event.round) and training.decided_round == event.round:
+            reason = "finished" if training.final else "checkpoint"
+            cursor = standing.cursor(training, self.run, self.mode, reason)
+            orders += training.saving.decided(event.round, cursor, now)
         if training.final and self.phase == "training":
             self.phase = "closing"
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
         return [*orders, *training.look_ahead(), *training.advance(now)]
 
-    def _moved(self, training: Training, rank: int, message: Moved, now: float) -> list[HubOrder]:
-        if not message.error:
-            return training.moved(rank, message)
-        if training.awaits(message) and self._unexplained is None:
-            self._unexplained = (rank, message, now)  # mostly somebody's death, which is told of by others
-        return []
+    def _saved(self, event: CheckpointWritten | CheckpointFailed, now: float) -> list[HubOrder]:
+        """A checkpoint is on the disk, or is not: the last one is the run's result, another only a safety."""
+        training = self.training
+        if training is None:
+            return []
+        if isinstance(event, CheckpointFailed):
+            if training.saving.final:
+                raise event.fault
+            notice = Tell(Notice(f"{event.fault}; training goes on, and the checkpoint before it is kept"))
+            return [notice, *training.saving.done(written=False)]
+        orders = training.saving.done(written=True)
+        return [*orders, *self._close_when_ready(now)]
+
+    def _poisoned(
+        self, rank: int, deposit: Deposit, training: Training, reports: Reports, now: float
+    ) -> list[HubOrder]:
+        where = f"rank {rank} on {self.cohort[rank].place.host}"
+        if training.terms.nan != "skip" or self.mode == "cpu_async":
+            fault = Broken(
+                "not-finite",
+                f"cannot go on training: the model of {where} is not finite",
+                f"first {deposit.poisoned}, in window {deposit.window}",
+                "lower the learning rate, clip the gradients (clip_norm=1.0), or leave such work out (nan='skip')",
+            )
+            return self._fail(fault, now, rank)
+        return reports.left_out(rank, where, deposit, now)
 
     # --- losses
 
@@ -267,7 +332,7 @@ class Coordinator:
 
     def _dead(self, rank: int, why: str, now: float) -> list[HubOrder]:
         member = self.cohort[rank]
-        member.state, member.why = DEAD, why
+        member.state, member.why = DEAD, self._stalls.why(rank, why, now)
         where = f"rank {rank} on {member.place.host}"
         training, reports = self.training, self.reports
         if training is None or reports is None:
@@ -275,7 +340,8 @@ class Coordinator:
         fault = self.cohort.intolerable(training.terms.max_failure, training.direct)
         if fault:
             return self._fail(fault, now, rank)
-        orders = reports.lost(rank, where, why, training.lost(rank), now)
+        orders = reports.lost(rank, where, member.why, training.lost(rank), now)
+        orders += training.saving.lost(rank)
         if self.phase == "closing":
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
         return [*orders, *training.advance(now)]
@@ -298,29 +364,10 @@ class Coordinator:
                 "look at the network between the hosts",
             )
             return [*orders, *self._fail(fault, now)]
-        barred = self._no_road(training, now)
+        barred = self._roads.barred(training, self.mode, self.limits, now)
         if barred:
             return [*orders, *self._fail(barred, now)]
-        return [*orders, *reports.progress(now)]
-
-    def _no_road(self, training: Training, now: float) -> Fault | None:
-        """The fault when ranks cannot average directly and nobody's death explains it."""
-        if self._unexplained is None:
-            return None
-        rank, message, since = self._unexplained
-        if not training.awaits(message):
-            self._unexplained = None
-            return None
-        if now - since < (self.limits.grace_s if message.forming else self.limits.explain_s):
-            return None
-        return Broken(
-            "needs-direct-reach" if message.forming else "collective-failed",
-            f"cannot average in mode {self.mode}: it needs direct reach between the ranks"
-            if message.forming
-            else f"cannot average in mode {self.mode}",
-            f"rank {rank} on {self.cohort[rank].place.host}: {message.error}",
-            "open all TCP ports between the hosts, or use --mode cpu_cadence, which needs the controller's port only",
-        )
+        return [*orders, *self._stalls.expel(training, now), *reports.progress(now)]
 
     # --- the end
 
@@ -330,28 +377,15 @@ class Coordinator:
             return []
         if any(rank not in self._applied for rank in self.cohort.living):
             return []
-        if self._checkpoint == "due":
-            self._checkpoint = "ordered"
-            if self._applied:
-                self.accounts.averaged(sum(self._applied.values()) / len(self._applied))
-            return [WriteCheckpoint(self._metadata(training))]
-        if self._checkpoint != "written" or training.callback.epoch is not None:
+        if self._applied and not self._closing_counted:
+            self._closing_counted = True
+            self.accounts.averaged(sum(self._applied.values()) / len(self._applied))
+        if not training.saving.final_written or training.callback.epoch is not None:
             return []
         orders = [*reports.epochs(now), *reports.progress(now, last=True)]
         result = self._result = self._figures()
         self.phase = "leaving"
         return [*orders, *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
-
-    def _metadata(self, training: Training) -> dict[str, str]:
-        return {
-            "format": "pt",
-            "run": self.run,
-            "mode": self.mode,
-            "epoch": str(training.merged_epochs),
-            "rounds": str(self.accounts.rounds),
-            "samples": str(self.accounts.run.samples),
-            "seed": str(training.terms.seed),
-        }
 
     def _leaving(self, rank: int, message: Leaving, now: float) -> list[HubOrder]:
         where = f"rank {rank} on {self.cohort[rank].place.host}"
@@ -395,7 +429,14 @@ class Coordinator:
         told = to_launcher.HubFailed(
             fault.code, fault.what, fault.why, fault.fix, rank, self._figures(str(fault), "failed")
         )
-        return [*dismissed, Tell(told), Exit(1)]
+        return [*dismissed, Tell(told), *self._rescue(fault.code), Exit(1)]
+
+    def _rescue(self, code: str) -> list[HubOrder]:
+        """The run fails: its last average is worth keeping, unless it is on the disk already or is none."""
+        training = self.training
+        if training is None or training.final or training.decided_round <= training.saving.saved:
+            return []
+        return [Rescue(standing.cursor(training, self.run, self.mode, standing.REASONS.get(code, "run_failed")))]
 
     def _stopped(self, event: Stop) -> list[HubOrder]:
         self.phase = "over"
@@ -404,4 +445,4 @@ class Coordinator:
         told = to_launcher.HubFailed(
             "stopped", "training was stopped", event.reason, "", None, self._figures(event.reason, "failed")
         )
-        return [Tell(told), Exit(1)]
+        return [Tell(told), *self._rescue("stopped"), Exit(1)]

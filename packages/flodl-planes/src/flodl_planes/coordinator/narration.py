@@ -7,6 +7,7 @@ from typing import Any
 from flodl_planes.coordinator.accounting import Accounts, Tally
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.training import Training
+from flodl_planes.records.cursor import Cursor
 from flodl_wire.hub_messages import Progress, RankProgress
 from flodl_wire.plane_messages import RankHello, Terms
 from flodl_wire.result import EpochResult
@@ -30,6 +31,12 @@ def began_line(terms: Terms, ranks: int, hello: RankHello) -> str:
         f"{terms.mode}{over} on {_count(ranks, 'rank')}: {_count(terms.dataset, 'sample')}, "
         f"{_count(terms.epochs, 'epoch')} of {_count(batches, 'batch', 'batches')}, {_count(parameters, 'parameter')}"
     )
+
+
+def resumed_line(cursor: Cursor, path: str) -> str:
+    """``goes on from runs/…/checkpoint.safetensors: epoch 3 of 12, 640 of 1,437 samples of it are done``."""
+    done = f", {cursor.samples:,} of {_count(cursor.dataset, 'sample')} of it are done" if cursor.merged else " begins"
+    return f"goes on from {path}: epoch {cursor.epoch + 1}{done}"
 
 
 def epoch_line(result: EpochResult, epochs: int, tally: Tally) -> str:
@@ -116,14 +123,15 @@ def progress(training: Training, accounts: Accounts, now: float) -> Progress:
                 rank,
                 round(accounts.rank_rate(rank), 3),
                 accounts.run.work[rank].batches if rank in accounts.run.work else 0,
-                _stalled(training, rank, now),
+                stalled(training, rank, now),
             )
             for rank in training.cohort.living
         ],
     )
 
 
-def _stalled(training: Training, rank: int, now: float) -> bool:
+def stalled(training: Training, rank: int, now: float) -> bool:
+    """Whether a rank should have done its plan long ago."""
     if rank not in training.plans or rank in training.deposits or training.open is not None:
         return False
     rate = training.accounts.rank_rate(rank)

@@ -8,6 +8,7 @@ in positions and starts on a multiple of the batch size; only the span that ends
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from flodl_wire.faults import Broken
 
@@ -70,10 +71,15 @@ class Intervals:
 class Pool:
     """What is left to deal of one epoch."""
 
-    def __init__(self, samples: int, batch_size: int) -> None:
+    def __init__(self, samples: int, batch_size: int, merged: Iterable[Span] = ()) -> None:
+        """`merged`: what a run before this one has done of it."""
         self.batch_size = batch_size
         self._free = Intervals()
-        self._free.add(0, samples)
+        at = 0
+        for start, count in [*sorted(merged), (samples, 0)]:
+            if start > at:
+                self._free.add(at, start)
+            at = start + count
 
     @property
     def batches(self) -> int:
@@ -105,6 +111,7 @@ class Ledger:
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
+        self.skipped: list[Span] = []  # of the merged ones: done, and left out because they were not finite
         self._merged = Intervals()
 
     @property

@@ -8,6 +8,7 @@ from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.training import EpochMerged, Training
 from flodl_wire.hub_messages import EpochDone, Notice
+from flodl_wire.plane_messages import Deposit
 from flodl_wire.result import EpochResult
 
 PROGRESS_EVERY_S = 0.45  # about twice a second: the hub's tick is half a second
@@ -69,6 +70,14 @@ class Reports:
             Tell(Notice(text)),
             AppendMetrics({"kind": "lost", "t": at, "rank": rank, "why": why, "returned": returned}),
         ]
+
+    def left_out(self, rank: int, where: str, deposit: Deposit, now: float) -> list[HubOrder]:
+        """A rank's work is not finite, and no average will hold it."""
+        what = f"the model of {where} is not finite (first {deposit.poisoned})"
+        text = f"{what}: {deposit.samples:,} samples are left out"
+        at = round(now - self._began_at, 3)
+        row = {"kind": "left_out", "t": at, "rank": rank, "samples": deposit.samples, "tensor": deposit.poisoned}
+        return [Tell(Notice(text)), AppendMetrics(row)]
 
     def not_finite(self, rank: int, window: int) -> list[HubOrder]:
         """A rank's loss was no number: said once per rank."""

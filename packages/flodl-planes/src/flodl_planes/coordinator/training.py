@@ -16,13 +16,15 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from flodl_planes.coordinator.accounting import Accounts
+from flodl_planes.coordinator.accounting import Accounts, Carried
 from flodl_planes.coordinator.callback_rank import CallbackRank
 from flodl_planes.coordinator.cohort import READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import Dealer
 from flodl_planes.coordinator.hub_events import CommitRound, HubOrder, SendRank, StartRound
 from flodl_planes.coordinator.pool import Ledger, Pool, Span, batches_in, samples_in
+from flodl_planes.coordinator.saving import Saving
 from flodl_planes.elche.cadence import Measured
+from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Deposit, Moved, Plan, Round, Terms
 
@@ -63,7 +65,8 @@ class Training:
         self.cohort = cohort
         self.dealer = dealer
         self.accounts = accounts
-        self.callback = CallbackRank(accounts, wanted=terms.evaluates)
+        self.callback = CallbackRank(accounts, wanted=terms.evaluates, chosen=terms.callback_rank)
+        self.saving = Saving(terms, 0.0)
         self.epoch_batches = -(-terms.dataset // terms.batch_size)
         self.merged_epochs = 0
         self.ledger = Ledger(terms.dataset)
@@ -75,15 +78,29 @@ class Training:
         self.open: OpenRound | None = None
         self.interrupted = False
         self.final = False  # the last average is decided
+        self.rounds_before = 0  # of the run that this one goes on from
+        self.decided_round = 0
         self._window = 0
         self._round = 0
+        self._given = (False, False)  # round 0 is of a checkpoint; and ranks are handed a state with it
         self._pools: dict[int, Pool] = {}
 
     # --- what the coordinator calls
 
-    def begin(self, now: float) -> list[HubOrder]:
-        """Round 0: rank 0's model for everyone, and the first plans."""
-        self._round = 0
+    def stand_at(self, cursor: Cursor) -> None:
+        """Before `begin`: the state that a checkpoint was saved in. What it has merged is not dealt again."""
+        self.merged_epochs, self.rounds_before = cursor.epoch, cursor.rounds
+        merged = [(start, count) for start, count in cursor.merged]
+        self.ledger.merge(merged)
+        self.ledger.skipped = [(start, count) for start, count in cursor.skipped]
+        self._pools[cursor.epoch] = Pool(self.terms.dataset, self.terms.batch_size, merged)
+        self.accounts.epochs = list(cursor.history)
+        self.accounts.carried = Carried(cursor.samples, cursor.loss_sum, cursor.loss_samples, cursor.wall_s)
+
+    def begin(self, now: float, *, given: bool = False, state: bool = False) -> list[HubOrder]:
+        """Round 0: rank 0's model for everyone, or the one `given` by a checkpoint, and the first plans."""
+        self.saving = Saving(self.terms, now)
+        self._round, self._given = 0, (given, state)
         return self._order(OpenRound(0, 0, {}, False), now)
 
     def deposited(self, rank: int, deposit: Deposit, now: float) -> list[HubOrder]:
@@ -106,7 +123,7 @@ class Training:
             )
         self.deposits[rank] = deposit
         self._deposited_at[rank] = now
-        return self.advance(now)
+        return [*self.saving.deposited(rank, plan), *self.advance(now)]
 
     def awaits(self, message: Moved) -> bool:
         """Whether it is about the attempt that is under way."""
@@ -130,12 +147,16 @@ class Training:
         if done is None or (done.number, done.attempt) != (number, attempt):
             return []
         self.open, self.interrupted = None, False
+        self.decided_round = number
         if number == 0:
             self.accounts.begin(now)
             return []
         took = {rank: (self._batches(plan), deposit) for rank, (plan, deposit) in done.took.items()}
-        for plan, _ in done.took.values():
+        for plan, deposit in done.took.values():
             self.ledger.merge(_spans(plan))
+            if deposit.poisoned:
+                self.ledger.skipped += _spans(plan)
+                self.accounts.undone += deposit.samples
         self.accounts.merged(now, took)
         self.final = done.final
         if not self.ledger.complete:
@@ -216,38 +237,52 @@ class Training:
         return self._order(OpenRound(before.number, before.attempt + 1, kept, False, before.free), now)
 
     def _order(self, opened: OpenRound, now: float) -> list[HubOrder]:
-        if opened.free:
-            if opened.attempt == 0:
-                self.plans, self.ahead, self.deposits = self.ahead, {}, {}
-        else:
-            completes = self._completes(opened)
+        completes = self._completes(opened)
+        opened.final = completes is not None and completes == self.terms.epochs - 1
+        saved = opened.number > 0 and self.saving.due(completes, opened.final, now, opened.number)
+        if saved:
+            self.saving.opened(opened.number, self.callback.holder(self.cohort.living), opened.final)
+        if not opened.free:
             self.plans, self.deposits = self._deal(completes), {}
-            opened.final = completes is not None and completes == self.terms.epochs - 1
+        elif opened.attempt == 0:
+            self.plans, self.ahead, self.deposits = self.ahead, {}, {}
         self.issued_at = now
         self.open = opened
-        moved = {rank: deposit.steps for rank, (_, deposit) in opened.took.items() if deposit.steps > 0}
+        took = opened.took.items()
+        moved = {rank: deposit.steps for rank, (_, deposit) in took if deposit.steps > 0 and not deposit.poisoned}
+        if not moved and any(deposit.poisoned for _, (_, deposit) in took):
+            raise Broken(
+                "not-finite",
+                "cannot go on training: no rank's model is finite any more",
+                "; ".join(f"rank {rank}: first {deposit.poisoned}" for rank, (_, deposit) in took if deposit.poisoned),
+                "lower the learning rate, clip the gradients (clip_norm=1.0), and resume from the last checkpoint",
+            )
         leader = max(moved, key=lambda rank: (moved[rank], -rank)) if moved else self.cohort.living[0]
         mass = {rank: float(steps) ** self.terms.gamma for rank, steps in moved.items()}
-        if not mass and (opened.number == 0 or opened.final):
-            mass = {leader: 1.0}  # the first model goes to everyone, the last one to the checkpoint
+        if not mass and (opened.number == 0 or saved):
+            mass = {leader: 1.0}  # the first model goes to everyone, a saved one to the checkpoint
         # else nobody moved: without weights no data travels, and everyone keeps what it has
         whole = sum(mass.values())
         hosts = self.cohort.live_hosts()
         steps = bool(self.terms.outer) and bool(moved)  # the outer optimizer learns from work, not from a broadcast
         opened.hands = self.cohort.living
+        given, state = self._given if opened.number == 0 else (False, False)
         message = Round(
             round=opened.number,
             weights={str(rank): weight / whole for rank, weight in mass.items()},
             leader=leader,
-            alone=len(hosts) == 1 and not self.terms.outer,  # its state is the hub's: every round goes there
+            # the state of an outer optimizer is the hub's: every round goes there
+            alone=len(hosts) == 1 and not self.terms.outer and not given,
             attempt=opened.attempt,
             confirm=opened.final,
-            keep=opened.final,
+            keep=saved,
             apart=opened.free,
             wire=self.terms.wire if opened.number > 0 else "float32",  # the first model is nobody's difference
             outer=steps,
-            direct=self.direct,
-            hands=opened.hands if self.direct else [],
+            direct=self.direct and not given,
+            hands=opened.hands if self.direct and not given else [],
+            given=given,
+            state=state,
             plans={} if opened.free else {str(rank): plan for rank, plan in self.plans.items()},
         )
         return [StartRound(message, hosts)]
@@ -286,19 +321,24 @@ class Training:
         living = self.cohort.living
         evaluator = self.callback.assign(completes, living)
         busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}
-        holders = ([] if evaluator is None else [evaluator]) if epoch == self.terms.epochs else living
+        holders = living
+        if epoch == self.terms.epochs:
+            holders = sorted({rank for rank in (evaluator, self.saving.owner) if rank is not None})
         return self._window_of(epoch, holders, busy, evaluator)
 
     def _window_of(
         self, epoch: int, holders: list[int], busy: dict[int, float], evaluator: int | None
     ) -> dict[int, Plan]:
         shares: dict[int, list[Span]] = {}
+        step = epoch * self.epoch_batches
         if epoch < self.terms.epochs:
             pool = self._pools.setdefault(epoch, Pool(self.terms.dataset, self.terms.batch_size))
+            step += self.epoch_batches - pool.batches
             shares = self.dealer.deal(pool, holders, self.epoch_batches, busy)
             if not any(shares.values()):  # else empty windows would follow each other for ever
                 raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
         ends = epoch < self.terms.epochs and self._pools[epoch].batches == 0
+        dealt = sum(batches_in(share, self.terms.batch_size) for share in shares.values())
         window = self._window
         self._window += 1
         return {
@@ -308,6 +348,9 @@ class Training:
                 spans=[list(span) for span in shares.get(rank, [])],
                 evaluate=self.callback.epoch if rank == evaluator else None,
                 epoch_ends=ends or epoch == self.terms.epochs,
+                save=self.saving.ask(rank),
+                step=step,
+                world_batches=dealt,
             )
             for rank in holders
         }

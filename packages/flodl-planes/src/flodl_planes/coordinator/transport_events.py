@@ -58,10 +58,18 @@ class RoundDone:
 
 
 @dataclass(frozen=True)
+class StateWhole:
+    """All of what `rank` ships beside the checkpoint of `round` is in the transport's hands."""
+
+    rank: int
+    round: int
+
+
+@dataclass(frozen=True)
 class Taken:
     """Connection `number` is in the hub's hands, whatever becomes of it."""
 
     number: int
 
 
-TransportEvent = RelayJoined | FromRank | RankLost | RelayLost | RoundDone | Taken
+TransportEvent = RelayJoined | FromRank | RankLost | RelayLost | RoundDone | StateWhole | Taken

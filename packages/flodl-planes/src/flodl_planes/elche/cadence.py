@@ -153,6 +153,10 @@ class Cadence:
         if nudge:
             self.judge(nudge)
 
+    def retarget(self) -> None:
+        """Make the counts follow what has been put in place from outside (a snapshot)."""
+        self._retarget(first=True)
+
     def judge(self, verdict: Verdict) -> None:
         """What the convergence guard says about this window."""
         if isinstance(verdict, Stable):

@@ -38,6 +38,11 @@ class TrustWindow:
                 self._samples.append(last)
         self._samples.append(ms)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._samples.clear()
+        self.misses = 0
+
     def miss(self) -> None:
         """A window without a usable figure; five in a row and what we knew is too old."""
         self.misses += 1

@@ -116,7 +116,9 @@ class Attempt:
         if not all(link.has(self.round) for link in carrying):
             return False
         out = self._part(self.average, chunk)
-        if self._next and self._next.handles(self.round, chunk):
+        if self.round.given:
+            pass  # it stands there already
+        elif self._next and self._next.handles(self.round, chunk):
             before = self._next.before(self.round, number)
             self._next.make(self.round, number, [link.take(self.round, chunk, before) for link in carrying], out)
         else:

@@ -7,6 +7,7 @@ of its own).
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -16,28 +17,31 @@ from typing import Any
 from flodl_planes.coordinator.agreement import DIRECT, check_mode
 from flodl_planes.coordinator.hub_events import (
     AppendMetrics,
-    CheckpointFailed,
-    CheckpointWritten,
     CommitRound,
+    CopyAverage,
     Exit,
+    Expel,
+    FindCheckpoint,
     HubEvent,
     HubOrder,
+    Rescue,
     RoundNotBegun,
     SendRank,
     StartRound,
     Tell,
     Tick,
+    WriteCheckpoint,
 )
-from flodl_planes.coordinator.machine import Coordinator, Limits
+from flodl_planes.coordinator.machine import Coordinator
+from flodl_planes.coordinator.roads import Limits
 from flodl_planes.coordinator.transport_events import Taken
 from flodl_planes.hub.launcher_pair import Closed, LauncherPair, PassedSocket
+from flodl_planes.hub.saver import Saver
 from flodl_planes.hub.transport import HubTransport
-from flodl_planes.plane.layout import lay_out
-from flodl_planes.records import checkpoint
 from flodl_planes.records.metrics_file import MetricsFile
-from flodl_wire import deadlines, exits, hub_messages, preface
+from flodl_wire import deadlines, environ, exits, hub_messages, preface
 from flodl_wire.channel import parse_salt
-from flodl_wire.faults import Broken, Fault
+from flodl_wire.faults import Fault
 from flodl_wire.hub_messages import HubFailed, Notice, Progress, Ready, Stop
 from flodl_wire.specs import HubSpec
 
@@ -58,9 +62,10 @@ class Hub:
             explain_s=deadlines.deadline(deadlines.SILENCE + GRACE),
             stall_s=deadlines.deadline(ROUND_STALL),
         )
-        self._coordinator = Coordinator(spec.run, spec.mode, limits)
+        self._coordinator = Coordinator(spec.run, spec.mode, limits, os.environ.get(environ.RESUME) or None)
         self._metrics = MetricsFile(self.folder)
         self._transport: HubTransport | None = None
+        self._saver: Saver | None = None
         self._store: Any = None
         self._code: int | None = None  # once set: all is said, wait for the launcher to let go
 
@@ -80,6 +85,7 @@ class Hub:
             if self.spec.mode != "torch":
                 socket_path = str(Path(self.spec.socket_dir) / "hub.sock")
                 self._transport = HubTransport(socket_path, salt, self.spec.keyed, self._events)
+                self._saver = Saver(self.folder, self._transport, self._events)
             self._pair.send(Ready(socket_path))
             threading.Thread(target=self._listen, name="launcher", daemon=True).start()
             return self._serve()
@@ -94,7 +100,7 @@ class Hub:
             )
             raise
         finally:
-            for part in (self._transport, self._store, self._metrics):
+            for part in (self._saver, self._transport, self._store, self._metrics):
                 if part is not None:
                     part.close()
             if socket_path:
@@ -122,6 +128,8 @@ class Hub:
             if isinstance(event, Fault):
                 raise event
             if isinstance(event, Closed):
+                if self._code is None and self.spec.mode != "torch":
+                    self._happened(Stop("the launcher is gone"))
                 return exits.NOT_DONE if self._code is None else self._code
             if isinstance(event, PassedSocket):
                 self._adopt(event)
@@ -148,11 +156,16 @@ class Hub:
                 waiting += self._carry_out(order)
 
     def _carry_out(self, order: HubOrder) -> list[HubEvent]:
-        transport = self._transport
-        if transport is None:
+        transport, saver = self._transport, self._saver
+        if transport is None or saver is None:
             return []
         if isinstance(order, StartRound):
-            if not transport.start_round(order.round, order.hosts):
+            if order.round.round == 0:
+                saver.begin(next(iter(self._coordinator.cohort.hellos.values())).tensors)
+            given = saver.given if order.round.given else None
+            if order.round.round:
+                saver.given = None  # it stands in every rank
+            if not transport.start_round(order.round, order.hosts, given):
                 return [RoundNotBegun(order.round.round)]
         elif isinstance(order, CommitRound):
             transport.commit(order.round, order.attempt)
@@ -166,20 +179,17 @@ class Hub:
                 self._say(Notice(trouble))
         elif isinstance(order, Exit):
             self._code = order.code
-        else:
-            return [self._checkpoint(order.metadata)]
+        elif isinstance(order, Expel):
+            transport.expel(order.rank)
+        elif isinstance(order, FindCheckpoint):
+            return [saver.find(order)]
+        elif isinstance(order, CopyAverage):
+            saver.put_aside()
+        elif isinstance(order, WriteCheckpoint):
+            return saver.write(order)
+        elif isinstance(order, Rescue):
+            saver.rescue(order)
         return []
-
-    def _checkpoint(self, metadata: dict[str, str]) -> HubEvent:
-        average = self._transport.average() if self._transport else None
-        tensors = next(iter(self._coordinator.cohort.hellos.values())).tensors
-        try:
-            if average is None:
-                raise Broken("checkpoint-failed", "cannot write the checkpoint", "the last average is not here")
-            path = checkpoint.write(self.folder, tensors, lay_out(tensors).offsets, average, metadata)
-        except Fault as fault:
-            return CheckpointFailed(fault)
-        return CheckpointWritten(str(path))
 
     def _say(self, message: hub_messages.FromHub) -> None:
         self._pair.send(message, droppable=isinstance(message, Progress))

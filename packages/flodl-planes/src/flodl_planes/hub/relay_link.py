@@ -6,6 +6,7 @@ ring of chunks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import msgspec
@@ -21,9 +22,12 @@ from flodl_planes.plane.landing import Landing
 from flodl_planes.plane.layout import Chunk, Layout
 from flodl_planes.plane.sealed_socket import SealedSocket
 from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import HostMemory
+from flodl_planes.plane.words import Words, control_bytes
+from flodl_planes.relay.process import parts
 from flodl_wire.faults import Broken
 from flodl_wire.frames import CHUNK, ChunkHead, Frame
-from flodl_wire.plane_messages import CHUNK_BYTES, Round, Shared
+from flodl_wire.plane_messages import CHUNK_BYTES, Restore, Round, Shared, State
 
 Bytes = NDArray[np.uint8]
 
@@ -37,6 +41,7 @@ class SharedLink:
         self.ranks: list[int] = []
         self.shared: Shared | None = None  # announced, and not yet attached
         self.result: Bytes | None = None
+        self.memory: HostMemory | None = None
         self._lives: list[Bytes] = []
         self._round: Round | None = None
         self._adder = Adder()
@@ -49,17 +54,36 @@ class SharedLink:
         coordinator refuses such a world before any round.
         """
         shared, self.shared = self.shared, None
-        fds, count = self.link.fds, 1 + len(self.ranks)
+        fds, count = self.link.fds, 2 + len(self.ranks)
         assert shared
         if len(fds) != count:
             what = f"cannot share memory with the relay of {self.host}"
             raise Broken("bad-attach", what, f"{len(fds)} descriptors came for {count}")
         if (shared.total_bytes, shared.sum_bytes) != (layout.total_bytes, layout.sum_bytes):
             return
-        segments = [Segment.received(fds.popleft(), layout.total_bytes) for _ in range(count)]
+        segments = [Segment.received(fds.popleft(), layout.total_bytes) for _ in range(count - 1)]
+        segments.append(Segment.received(fds.popleft(), control_bytes(len(self.ranks))))
         for segment in segments:
             segment.close()
+        words = Words(segments.pop(), len(self.ranks))
         self.result, *self._lives = [segment.array for segment in segments]
+        self.memory = HostMemory(self.ranks, layout, words, self._lives, self.result)
+
+    def restore(self, message: Restore, memory: int) -> None:
+        """Hand out what a checkpoint holds for the ranks; `memory` is closed."""
+        try:
+            self.link.send(message, [memory])
+        except LinkEnded:
+            pass
+        os.close(memory)
+
+    def state(self, state: State) -> bytearray | memoryview:
+        """A rank's state, whole."""
+        if not self.link.fds:
+            raise Broken("bad-message", f"cannot go on with the relay of {self.host}", "a state without its memory")
+        segment = Segment.received(self.link.fds.popleft(), state.size)
+        segment.close()
+        return segment.buffer
 
     def post(self, message: msgspec.Struct) -> None:
         try:
@@ -129,6 +153,14 @@ class RemoteLink:
 
     def post(self, message: msgspec.Struct) -> None:
         self.link.post(message)
+
+    def restore(self, message: Restore, memory: int) -> None:
+        self.link.post(message)
+        self.link.trickle(parts(memory))
+
+    def state(self, state: State) -> bytearray | memoryview:
+        """Where a rank's state will come, piece by piece."""
+        return bytearray()
 
     def expect(self, round: Round, layout: Layout) -> None:
         self._keeping = False

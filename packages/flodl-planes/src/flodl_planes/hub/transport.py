@@ -8,13 +8,13 @@ Each relay has one receiving thread, which also adds up what it has received.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,23 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flodl_planes.coordinator import transport_events as events
+from flodl_planes.hub.arrivals import Arrivals
 from flodl_planes.hub.averager import Attempt
 from flodl_planes.hub.next_consensus import NextConsensus
 from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
-from flodl_planes.hub.strangers import Strangers, address_of
+from flodl_planes.hub.states import States
 from flodl_planes.plane.encoding import average_size, sum_size
-from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import Layout
 from flodl_planes.plane.outer import OuterOptimizer, read_outer
-from flodl_planes.plane.sealed_socket import answer
-from flodl_planes.relay.local_ranks import listen
-from flodl_wire import deadlines, frames
-from flodl_wire.faults import Broken, Fault, Refused
+from flodl_planes.plane.segment import Segment
+from flodl_planes.plane.share import crossed, finish_line
+from flodl_planes.plane.words import wait_until
+from flodl_wire import deadlines
+from flodl_wire.faults import Broken, Refused
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
     WIRES,
     Commit,
+    Expel,
     FromRank,
     Kept,
     RankDown,
@@ -48,11 +50,16 @@ from flodl_wire.plane_messages import (
     RelayBeat,
     RelayHello,
     RelayUp,
+    Restore,
     Round,
     Shared,
+    State,
+    StatePart,
     TensorSpec,
     ToRank,
 )
+
+RESCUE_S = 1.0  # a round of ranks that still run is over by then; of dead ones it never will be
 
 
 @dataclass
@@ -73,7 +80,7 @@ class HubTransport:
 
     def __init__(self, socket_path: str, salt: bytes, keyed: bool, out: queue.SimpleQueue[Any]) -> None:
         self.layout: Layout | None = None
-        self._salt, self._keyed, self._events = salt, keyed, out
+        self._events = out
         self._lock = threading.RLock()
         self._relays: dict[str, RelayLink] = {}
         self._rank_links: dict[int, RelayLink] = {}
@@ -82,6 +89,8 @@ class HubTransport:
         self._keeping: tuple[int, int] | None = None
         self._direct: Direct | None = None  # the round that the ranks make among themselves
         self._committed = -1
+        self._last_alone: tuple[Round, RelayLink] | None = None  # whose average lies in that host's memory
+        self.states = States()
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
         self._tensors: list[TensorSpec] = []
@@ -90,11 +99,9 @@ class HubTransport:
         self._next: NextConsensus | None = None
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
-        self._strangers: Strangers[socket.socket] = Strangers()
         self._closed = False
-        self._path = socket_path
-        self._listener = listen(socket_path)
-        for work in (self._accept, self._begin_rounds, self._beat):
+        self._arrivals = Arrivals(socket_path, salt, keyed, self._hear, self._retire)
+        for work in (self._begin_rounds, self._beat):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
     # what the coordinator orders
@@ -104,11 +111,7 @@ class HubTransport:
         dawdles here must keep nobody waiting at the door.
         """
         self._events.put(events.Taken(number))
-        one_too_many = self._strangers.enter(sock, address_of(sock))
-        if one_too_many:
-            with contextlib.suppress(OSError):
-                one_too_many.shutdown(socket.SHUT_RDWR)  # its thread sees the end
-        threading.Thread(target=self._answer, args=(sock, head), name="answer", daemon=True).start()
+        self._arrivals.adopt(sock, head)
 
     def send_rank(self, rank: int, message: RankDown) -> None:
         """Pass `message` on; nothing happens when that rank is not there any more."""
@@ -117,9 +120,23 @@ class HubTransport:
         if link:
             link.post(ToRank(rank, msgspec.Raw(encode_message(message))))
 
-    def start_round(self, round: Round, hosts: list[str]) -> bool:
+    def expel(self, rank: int) -> None:
+        """End the process of a rank that stands still; its loss is reported as any other."""
+        with self._lock:
+            link = self._rank_links.get(rank)
+        if link:
+            link.post(Expel(rank))
+
+    def restore(self, state: Segment) -> None:
+        """Hand out to every rank what a checkpoint holds for them; a round marked `state` makes them wait for it."""
+        with self._lock:
+            links = list(self._relays.values())
+        for link in links:
+            link.restore(Restore(state.nbytes), os.dup(state.fd))
+
+    def start_round(self, round: Round, hosts: list[str], given: NDArray[np.uint8] | None = None) -> bool:
         """Begin `round` over `hosts`, summing in that order. False when that number is committed already, or a host is
-        not here.
+        not here. `given`: the average of a round marked so, in the live layout.
         """
         with self._lock:
             links = [self._relays[host] for host in hosts if host in self._relays]
@@ -133,6 +150,7 @@ class HubTransport:
                 return False  # its RankLost stands in the queue, and its part would be missing
             round = msgspec.structs.replace(round, hands=living)
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
+            self._last_alone = None
             if round.alone or round.direct or not moves:
                 self._pass_on(round, links, moves)
                 return True
@@ -142,6 +160,8 @@ class HubTransport:
             own = next((link.result for link in links if link.result is not None), None)
             self._average = None
             average = self._own_average() if own is None else own
+            if given is not None:
+                np.copyto(average, given)
             upcoming = self._upcoming(average)
             self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made, upcoming)
             self._attempt.begin()
@@ -172,6 +192,21 @@ class HubTransport:
         for name, memory in self.outer_state().items():
             if name in state:
                 np.copyto(memory, state[name].reshape(memory.shape))
+    def rescued(self) -> NDArray[np.uint8] | None:
+        """The last average that was decided, for a run that fails: also one that the ranks of this box have made among
+        themselves. None when it is not in reach, or not whole.
+        """
+        with self._lock:
+            average, alone = self._average, self._last_alone
+        if average is not None or alone is None:
+            return average
+        round, link = alone
+        memory = link.memory if isinstance(link, SharedLink) else None
+        if memory is None:
+            return None
+        line, end = finish_line(memory, round), time.monotonic() + RESCUE_S
+        whole = wait_until(lambda: crossed(memory, line), lambda: time.monotonic() > end)
+        return memory.result if whole else None
 
     def drop_host(self, host: str, why: str) -> None:
         """End the connection to that host's relay; a RelayLost event follows."""
@@ -183,20 +218,13 @@ class HubTransport:
     def close(self) -> None:
         """End everything."""
         self._closed = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        with contextlib.suppress(OSError):
-            Path(self._path).unlink()
+        self._arrivals.close()
         with self._lock:
             links = list(self._relays.values())
             if self._attempt:
                 self._attempt.abort()
         for link in links:
             link.close()
-        for stranger in self._strangers.everybody():
-            with contextlib.suppress(OSError):
-                stranger.shutdown(socket.SHUT_RDWR)
         self._begun.put(None)
 
     # rounds
@@ -223,6 +251,8 @@ class HubTransport:
                     link.expect_kept(round, self.layout, self._own_average())
         for link in links:
             link.post(round)
+        if moves and round.alone and not round.direct:
+            self._last_alone = (round, links[0])
         if moves and round.direct:
             self._direct = Direct(round, links, kept=not round.keep)
         elif not (moves and round.keep):
@@ -301,41 +331,6 @@ class HubTransport:
 
     # connections
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(0.05)  # out of descriptors for the moment
-                continue
-            link = SharedLink(FrameSocket(sock, deadlines.deadline(deadlines.SILENCE)))
-            threading.Thread(target=self._listen_to, args=(link, []), name="relay", daemon=True).start()
-
-    def _answer(self, sock: socket.socket, head: bytes) -> None:
-        link = RemoteLink()
-        try:
-            link.link, arrived = answer(sock, head, self._salt, self._keyed, link.place)
-        except Fault:
-            sock.close()
-            return
-        finally:
-            self._strangers.leave(sock)
-        self._listen_to(link, arrived)
-
-    def _listen_to(self, link: RelayLink, arrived: list[frames.Frame]) -> None:
-        """The receiving thread of a relay, to its end."""
-        try:
-            while True:
-                for frame in arrived:
-                    self._hear(link, decode_message(frame.body, RelayUp, f"the relay of {link.host or '(unknown)'}"))
-                arrived = link.receive()
-        except LinkEnded as ended:
-            self._retire(link, ended.why)
-        except Fault as fault:
-            self._retire(link, str(fault))
-
     def _hear(self, link: RelayLink, message: RelayUp) -> None:
         if not link.host and not isinstance(message, (RelayHello, RelayBeat)):
             raise Broken("bad-message", "cannot take a relay's connection", "it did not start with its hello")
@@ -346,6 +341,13 @@ class HubTransport:
                 self._learn(body)
                 self._attach(link)
             self._events.put(events.FromRank(message.rank, body))
+            if isinstance(body, State) and self.states.announced(message.rank, body, link.state(body)):
+                self._events.put(events.StateWhole(message.rank, body.round))
+        elif isinstance(message, StatePart):
+            self._own_rank(link, message.rank)
+            whole = self.states.part(message.rank, message.data)
+            if whole is not None:
+                self._events.put(events.StateWhole(message.rank, whole))
         elif isinstance(message, RelayHello):
             self._join(link, message)
         elif isinstance(message, RankLost):

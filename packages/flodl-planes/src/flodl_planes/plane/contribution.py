@@ -16,6 +16,8 @@ Bytes = NDArray[np.uint8]
 
 def carries(ranks: list[int], round: Round, chunk: Chunk) -> bool:
     """Whether the host of `ranks` has something to add to `chunk` of `round`; if not, it sends nothing for it."""
+    if round.given:
+        return False
     return any(str(rank) in round.weights for rank in ranks) if chunk.op == MEAN else round.leader in ranks
 
 

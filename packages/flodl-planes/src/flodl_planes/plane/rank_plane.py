@@ -42,7 +42,9 @@ from flodl_wire.plane_messages import (
     RankDown,
     RankHello,
     RankUp,
+    Restore,
     Round,
+    State,
 )
 
 T = TypeVar("T")
@@ -69,6 +71,7 @@ class RankPlane:
         self._layout = Layout.of_sections(hello.sections)
         self._inbox: deque[RankDown] = deque()
         self._memory: HostMemory | None = None
+        self._restored: Segment | None = None
         self._adder = Adder()
         this = weakref.ref(link.sock)
         os.register_at_fork(after_in_child=lambda: _close_quietly(this()))
@@ -108,6 +111,20 @@ class RankPlane:
 
     def send(self, message: RankUp) -> None:
         self._checked(lambda: self._link.send(message))
+
+    def send_state(self, round: int, state: Segment, elapsed_ms: float) -> None:
+        """Ship what belongs beside the checkpoint of `round`: a whole safetensors file. `state` is given away."""
+        message = State(round, state.nbytes, elapsed_ms)
+        self._checked(lambda: self._link.send(message, [state.fd]))
+        state.close()
+
+    def restored(self) -> memoryview:
+        """Wait for what a checkpoint holds for a rank that begins, after a round marked `state`; a safetensors file."""
+        while self._restored is None:
+            self._stop_if_dismissed()
+            self._read()
+        held, self._restored = self._restored, None
+        return held.buffer
 
     def receive(self) -> Plan | Round | Finish | Dismiss:
         """The next message for the trainer; blocks."""
@@ -234,6 +251,9 @@ class RankPlane:
             message: RankDown = decode_message(frame.body, RankDown, "this host's relay")
             if isinstance(message, Attach):
                 self._attach(message)
+            elif isinstance(message, Restore):
+                self._restored = Segment.received(self._link.fds.popleft(), message.size)
+                self._restored.close()  # mapped
             else:
                 self._inbox.append(message)
 
@@ -250,7 +270,7 @@ class RankPlane:
         ) or self._rank not in attach.ranks:
             raise Broken("bad-attach", "cannot share memory with the relay", "it laid the model out differently")
         sizes = [control_bytes(count)] + [layout.total_bytes] * (1 + count)
-        if len(self._link.fds) != len(sizes):
+        if len(self._link.fds) < len(sizes):  # more: a Restore came right behind
             raise Broken(
                 "bad-attach",
                 "cannot share memory with the relay",

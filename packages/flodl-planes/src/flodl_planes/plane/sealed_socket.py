@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -54,6 +54,7 @@ class SealedSocket:
         self.bytes_sent = 0
         self._messages: deque[bytes] = deque()
         self._stream: Stream | None = None
+        self._trickles: deque[Iterator[msgspec.Struct]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         channel.carry_bulk(BULK)
@@ -82,6 +83,12 @@ class SealedSocket:
         """Send `last` behind the last chunk of `stream`, unless another has taken its place."""
         with self._wake:
             stream.last = last
+            self._wake.notify()
+
+    def trickle(self, messages: Iterator[msgspec.Struct]) -> None:
+        """Send these, one at a time and each made when it is about to be sent, while there is nothing else to send."""
+        with self._wake:
+            self._trickles.append(messages)
             self._wake.notify()
 
     def nudge(self) -> None:
@@ -139,6 +146,11 @@ class SealedSocket:
                 if stream and stream.sent == stream.count and stream.last is not None:
                     self._stream = None
                     return encode_message(stream.last), None
+                while self._trickles:
+                    message = next(self._trickles[0], None)
+                    if message is not None:
+                        return encode_message(message), None
+                    self._trickles.popleft()
                 rest = until - time.monotonic()
                 if rest <= 0:
                     return None, None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flodl_planes.plane.outer import DEFAULTS
-from flodl_planes.rank.terms import refuse
+from flodl_planes.rank.refusal import refuse
 from flodl_wire.plane_messages import OUTERS, WIRES
 
 

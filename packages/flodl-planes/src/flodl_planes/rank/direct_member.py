@@ -10,10 +10,11 @@ from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.collective import Collective, kind_for
 from flodl_planes.rank.drift import Drift
+from flodl_planes.rank.finite import Finite
 from flodl_planes.rank.member import RankWindows
 from flodl_planes.rank.schema import Adopted, Slot
 from flodl_wire.faults import Broken, Fault
-from flodl_wire.plane_messages import Commit, Dismiss, Moved, RankDown, Round
+from flodl_wire.plane_messages import Commit, Dismiss, Moved, RankDown, Round, TensorSpec
 
 
 class DirectWindows(RankWindows):
@@ -37,7 +38,15 @@ class DirectWindows(RankWindows):
     def _drift_of(self, layout: Layout, live: Segment) -> Drift:
         return Drift(layout, self._flat)
 
+    def _finite_of(self, layout: Layout, tensors: list[TensorSpec], live: Segment) -> Finite:
+        return Finite(layout, tensors, self._flat)
+
     def _reduce(self, plane: RankPlane, round: Round) -> Round:
+        if round.given:  # a checkpoint's model comes by way of the hub, as in cpu modes
+            closed = super()._reduce(plane, round)
+            if self._device.type != "cpu" and plane.live.nbytes:
+                self._flat.copy_(torch.frombuffer(plane.live.buffer, dtype=torch.uint8))
+            return closed
         while plane.moves(round):
             later = self._attempt(plane, round)
             if later is None:

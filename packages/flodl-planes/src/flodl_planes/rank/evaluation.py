@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -21,14 +22,8 @@ def evaluated(
     Values that are not finite are left out with a line on stderr: JSON, in which they travel, has no word for them.
     Raises Refused when the result is no mapping from names to numbers.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            found = evaluate(model)
-    finally:
-        for module, training in modes:
-            module.training = training
+    with aside(model, device):
+        found = evaluate(model)
     if not isinstance(found, Mapping):
         raise _refused(f"it returned {type(found).__name__}")
     metrics = {}
@@ -42,6 +37,19 @@ def evaluated(
         else:
             print(f"flodl: {name} is {number}, which is left out of the records", file=sys.stderr)
     return metrics
+
+
+@contextlib.contextmanager
+def aside(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """In eval mode, without gradients; afterwards each submodule's mode and torch's streams are as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def _refused(why: str) -> Refused:

@@ -11,6 +11,8 @@ from flodl_planes.plane.outer import read_outer
 from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.drift import Drift
+from flodl_planes.rank.finite import Finite
+from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import Adopted, Settled, Slot, signature, slots_of
 from flodl_planes.rank.windows import PlanSeen
 from flodl_planes.role.place import LocalCluster
@@ -26,6 +28,7 @@ from flodl_wire.plane_messages import (
     RankDown,
     RankHello,
     Round,
+    TensorSpec,
     Terms,
 )
 from flodl_wire.result import RunResult
@@ -60,11 +63,12 @@ class RankWindows:
         self._sync = 0.0  # of these, from a round's arrival until it was applied
         self._drift: Drift | None = None
         self._divergence: float | None = None  # of the last round
+        self._poisoned = False  # my last contribution was not finite
         self._said_goodbye = False
         self._kind = ""  # of collective, where the ranks move the tensors
 
-    def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
-        self._on_plan = on_plan
+    def open(self, model: torch.nn.Module, on_plan: PlanSeen, keeper: Keeper) -> Plan | None:
+        self._on_plan, self._keeper = on_plan, keeper
         slots = slots_of(model)
         tensors = [slot.spec for slot in slots]
         layout = lay_out(tensors)
@@ -73,6 +77,7 @@ class RankWindows:
         self._adopt(slots, layout, live)
         if not self._terms.mode.endswith("_sync") and self._terms.elche.get("guard") != "none":
             self._drift = self._drift_of(layout, live)
+        self._finite = self._finite_of(layout, tensors, live)
         hello = RankHello(
             rank=self._place.rank,
             terms=self._terms,
@@ -95,6 +100,9 @@ class RankWindows:
         """Take part in a round to its end; the attempt that was applied."""
         return plane.reduce(round).round
 
+    def _finite_of(self, layout: Layout, tensors: list[TensorSpec], live: Segment) -> Finite:
+        return Finite(layout, tensors, live.buffer)
+
     def tick(self, samples: int) -> None:
         pass  # the hub knows from the deposits, and its launcher draws the bar
 
@@ -107,6 +115,8 @@ class RankWindows:
         plane = self._connected()
         deposit.wait_ms, deposit.sync_ms = self._wait * 1e3, self._sync * 1e3
         deposit.divergence = self._divergence
+        deposit.poisoned = self._finite.culprit() if deposit.steps else ""
+        self._poisoned = bool(deposit.poisoned)
         self._wait = self._sync = 0.0
         plane.send(deposit)
         self._sent()
@@ -117,6 +127,11 @@ class RankWindows:
 
     def evaluated(self, done: EvalDone) -> None:
         self._connected().send(done)
+
+    def save(self, number: int) -> None:
+        began = time.perf_counter()
+        state = self._keeper.capture()
+        self._connected().send_state(number, state, (time.perf_counter() - began) * 1e3)
 
     def fail(self, error: BaseException) -> None:
         if self._plane is not None and not self._said_goodbye:
@@ -164,6 +179,11 @@ class RankWindows:
             raise Broken("dismissed", "training ends here", message.reason)
         return True
 
+    def _go_on_from(self, plane: RankPlane, given: Round, plan: Plan | None) -> None:
+        """The model is a checkpoint's: so is the rest."""
+        state = plane.restored() if given.state else None
+        self._keeper.restore(state, plan.epoch if plan else 0, plan.step if plan else 0)
+
     def _average(self, plane: RankPlane, opened: Round) -> Plan | None:
         began = time.perf_counter()
         me = str(self._place.rank)
@@ -177,6 +197,11 @@ class RankWindows:
         self._adopted.refresh()
         if closed.outer and self._restart:
             self._restart()
+        if closed.given:
+            self._go_on_from(plane, closed, closed.plans.get(me))
+        elif self._poisoned:
+            self._poisoned = False
+            self._keeper.forget()
         took = time.perf_counter() - began
         self._sync += took
         if closed.confirm:

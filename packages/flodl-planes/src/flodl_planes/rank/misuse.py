@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flodl_planes.rank.terms import refuse
+from flodl_planes.rank.refusal import refuse
 from flodl_wire.faults import Refused
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ def check_functions(**functions: Any) -> None:
         "loss": "pass a function (model, batch) → mean loss of the batch",
         "collate": "pass a function from a list of samples to a batch, or leave it out",
         "evaluate": 'pass a function model → {"accuracy": 0.97}, or leave it out',
+        "on_epoch": "pass a function (model, epoch, metrics), or leave it out",
+        "on_checkpoint": "pass a function (model, epoch), or leave it out",
     }
     for name, function in functions.items():
         if not callable(function) and not (function is None and name not in ("model", "optimizer")):
@@ -44,6 +46,17 @@ def check_optimizer(optimizer: Any) -> torch.optim.Optimizer:
         fix = "return a torch optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
         raise refuse("optimizer", optimizer, "the function returned nothing that has step() and zero_grad()", fix)
     return optimizer  # type: ignore[no-any-return]
+
+
+def check_scheduler(scheduler: Any) -> Any:
+    """What scheduler= made. Raises Refused when it cannot be stepped by us."""
+    if not callable(getattr(scheduler, "step", None)):
+        fix = "return a scheduler: scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1000)"
+        raise refuse("scheduler", scheduler, "the function returned nothing that has step()", fix)
+    if type(scheduler).__name__ == "ReduceLROnPlateau":
+        why = "it moves by a metric, which only the rank that evaluates has"
+        raise refuse("scheduler", scheduler, why, "use a schedule over steps, e.g. CosineAnnealingLR")
+    return scheduler
 
 
 def check_loss(loss: Any) -> None:

@@ -5,13 +5,18 @@ The same permutation, seeds and batches as a world of one has, so the numbers ar
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
 from flodl_planes.rank.bar import Bar
+from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import slots_of
+from flodl_planes.rank.solo_saves import SoloSaves
 from flodl_planes.rank.terms import ALONE_MODE
 from flodl_planes.rank.windows import PlanSeen
+from flodl_planes.records import cursor as cursors
+from flodl_planes.records.cursor import Cursor
 from flodl_planes.records.run_folder import RunFolder
 from flodl_planes.role.place import LocalCluster
 from flodl_wire.faults import Fault
@@ -42,14 +47,16 @@ class SoloWindows:
         )
         self._troubled = False  # and it was said
         self._run = RunResult(run=self._folder.id, mode=terms.mode, world_size=1, ranks=[self._rank])
-        self._done = 0  # samples of this epoch
+        self._done = 0  # samples of this epoch, in this run
+        self._before: list[list[int]] = []  # what a run before this one had done of it
+        self._loss_before = (0.0, 0)
+        self._saves: SoloSaves | None = None
         self._epoch_began = self._began = self._last = time.perf_counter()
         self._state_due = 0.0
         self._over = False
 
-    def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
-        self._model = model
-        self._on_plan = on_plan
+    def open(self, model: torch.nn.Module, on_plan: PlanSeen, keeper: Keeper) -> Plan | None:
+        self._keeper, self._on_plan = keeper, on_plan
         slots = slots_of(model)  # also refuses here what a world would refuse: the script is the same
         parameters = sum(slot.tensor.numel() for slot in slots if slot.kind == "param")
         terms = self._terms
@@ -61,14 +68,23 @@ class SoloWindows:
         if self._folder.note:
             self._bar.line(f"flodl: {self._folder.note}")
         self._write_state("training", "training alone")
+        device = next(model.parameters()).device
+        self._saves = SoloSaves(self._folder.path, terms, slots, device, keeper, self._say)
+        found = self._saves.find()
+        if found is not None:
+            self._run.epochs, self._run.resumed = list(found.history), found.run
+            self._before, self._loss_before = found.merged, (found.loss_sum, found.loss_samples)
         self._epoch_began = self._began = self._last = time.perf_counter()
-        return self._plan(0, evaluate=None)
+        return self._plan(len(self._run.epochs), evaluate=None)
 
     def tick(self, samples: int) -> None:
         self._done += samples
         self._last = now = time.perf_counter()
         rate = self._done / max(1e-9, now - self._epoch_began)
-        self._bar.show(len(self._run.epochs), self._terms.epochs, self._done, self._terms.dataset, rate)
+        done = self._done + sum(count for _, count in self._before)
+        self._bar.show(len(self._run.epochs), self._terms.epochs, done, self._terms.dataset, rate)
+        if self._saves is not None and self._saves.due(now):
+            self._saves.save(self._cursor("checkpoint"), now)
         if now > self._state_due:
             self._state_due = now + STATE_EVERY
             self._write_state("training", "training alone", self._progress(rate))
@@ -76,11 +92,14 @@ class SoloWindows:
     def report(self, deposit: Deposit) -> Plan | None:
         run, terms = self._run, self._terms
         if deposit.samples:
+            saves = self._checked()
             self._count(deposit)
             epoch = len(run.epochs) - 1
             last = epoch + 1 == terms.epochs
             if not terms.evaluates:
                 self._close_epoch()
+            if not last and saves.epoch_due(epoch):
+                saves.save(self._cursor("checkpoint"), self._last)
             if not last:
                 return self._plan(epoch + 1, evaluate=epoch if terms.evaluates else None)
             if terms.evaluates:
@@ -101,14 +120,51 @@ class SoloWindows:
         self._rank.samples += self._done  # of the epoch that was not to be finished
         self._figures()
         self._bar.close()
+        self._rescue(error)
         self._folder.write_result(run)
         self._write_state("failed", run.why, cause=Cause(what=run.why, host=self._place.host, rank=0))
 
+    def _say(self, text: str) -> None:
+        self._bar.line(f"flodl: {text}")
+
+    def save(self, number: int) -> None:
+        pass  # no plan of ours asks
+
     def close(self) -> None:
+        if self._saves is not None:
+            self._saves.wait()
         self._bar.close()
 
+    def _checked(self) -> SoloSaves:
+        assert self._saves is not None  # open has been called
+        self._saves.check()
+        return self._saves
+
+    def _cursor(self, reason: str) -> Cursor:
+        """Of this very step."""
+        assert self._saves is not None
+        left = cursors.remaining(self._terms.dataset, self._before)
+        merged = [*self._before, *cursors.first(left, self._done)]
+        losses, samples = self._keeper.losses() if self._done else (0.0, 0)
+        loss = (self._loss_before[0] + losses, self._loss_before[1] + samples)
+        return self._saves.cursor(self._folder.id, reason, len(self._run.epochs), merged, self._run.epochs, loss)
+
+    def _rescue(self, error: BaseException) -> None:
+        """What has been learned is worth keeping, unless it is no number or a step was cut through."""
+        broken = isinstance(error, Fault) and error.code in ("not-finite", "checkpoint-failed")
+        if self._saves is None or broken or not self._saves.at_step or not (self._done or self._run.epochs):
+            return
+        reason = "graceful_shutdown" if isinstance(error, KeyboardInterrupt) else "run_failed"
+        with contextlib.suppress(Fault):
+            self._saves.save_now(self._cursor(reason))
+            self._bar.line(f"flodl: what was learned is kept in {self._folder.path}; resume='latest' goes on from it")
+
     def _plan(self, epoch: int, evaluate: int | None) -> Plan:
-        plan = Plan(window=epoch, epoch=epoch, spans=[[0, self._terms.dataset]], evaluate=evaluate, epoch_ends=True)
+        terms = self._terms
+        batches = -(-terms.dataset // terms.batch_size)
+        left = cursors.remaining(terms.dataset, self._before)
+        step = (epoch + 1) * batches - sum(-(-count // terms.batch_size) for _, count in left)
+        plan = Plan(window=epoch, epoch=epoch, spans=left, evaluate=evaluate, epoch_ends=True, step=step)
         self._on_plan(plan)
         return plan
 
@@ -118,11 +174,11 @@ class SoloWindows:
         rank.batches += deposit.steps
         rank.samples += deposit.samples
         rank.busy_s += busy
-        loss = deposit.loss_sum / deposit.loss_samples if deposit.loss_samples else None
-        self._run.epochs.append(
-            EpochResult(len(self._run.epochs), loss, self._last - self._epoch_began, deposit.samples)
-        )
-        self._done = 0
+        loss_sum, loss_samples = self._loss_before[0] + deposit.loss_sum, self._loss_before[1] + deposit.loss_samples
+        loss = loss_sum / loss_samples if loss_samples else None
+        samples = deposit.samples + sum(count for _, count in self._before)
+        self._run.epochs.append(EpochResult(len(self._run.epochs), loss, self._last - self._epoch_began, samples))
+        self._done, self._before, self._loss_before = 0, [], (0.0, 0)
         if deposit.not_finite:
             self._bar.line(
                 f"flodl: the loss of epoch {len(self._run.epochs)} is not finite: the model no longer learns"
@@ -145,7 +201,8 @@ class SoloWindows:
 
     def _finish(self) -> None:
         self._figures()
-        self._folder.write_checkpoint(self._model)
+        assert self._saves is not None
+        self._saves.save_now(self._cursor("finished"))
         self._over = True
         self._folder.write_result(self._run)
         self._write_state("done", f"trained {self._run.samples} samples")

@@ -6,10 +6,11 @@ Every refusal says what the Trainer was given, why that cannot be meant, and wha
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from flodl_planes.rank.refusal import is_number, is_whole, refuse
+from flodl_planes.rank.wishes import Safety
 from flodl_wire.config import MODES
 from flodl_wire.faults import Refused
 from flodl_wire.plane_messages import Terms
@@ -17,11 +18,6 @@ from flodl_wire.plane_messages import Terms
 TRAINED = tuple(mode for mode in MODES if mode != "torch")
 ALONE_MODE = "cpu_cadence"  # what a run alone reports: the default of a world too
 GUARDS = ("trend", "msf", "none")
-
-
-def refuse(argument: str, value: object, why: str, fix: str = "") -> Refused:
-    """A refusal of one of the Trainer's arguments."""
-    return Refused("bad-argument", f"cannot train with {argument}={_short(value)}", why, fix)
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Cadence:
         """Raises Refused naming the first knob that cannot be meant."""
         for name in ("anchor", "min_anchor", "max_anchor"):
             value = getattr(self, name)
-            if value is not None and not (_whole(value) and value >= 1):
+            if value is not None and not (is_whole(value) and value >= 1):
                 raise refuse(
                     name,
                     value,
@@ -59,19 +55,19 @@ class Cadence:
                 f"it is below the smallest anchor, {low}",
                 "raise max_anchor or lower anchor and min_anchor",
             )
-        if self.overhead_target is not None and not (_number(self.overhead_target) and 0 < self.overhead_target < 1):
+        if self.overhead_target is not None and not (is_number(self.overhead_target) and 0 < self.overhead_target < 1):
             why = "it is the share of time that averaging may take"
             raise refuse(
                 "overhead_target", self.overhead_target, why, "use a number between 0 and 1; the default is 0.05"
             )
-        if self.max_batch_diff is not None and not (_whole(self.max_batch_diff) and self.max_batch_diff >= 0):
+        if self.max_batch_diff is not None and not (is_whole(self.max_batch_diff) and self.max_batch_diff >= 0):
             raise refuse(
                 "max_batch_diff",
                 self.max_batch_diff,
                 "it counts batches",
                 "use a whole number, 0 or more, or leave it out",
             )
-        if self.max_overshoot is not None and not (_whole(self.max_overshoot) and self.max_overshoot >= 0):
+        if self.max_overshoot is not None and not (is_whole(self.max_overshoot) and self.max_overshoot >= 0):
             raise refuse(
                 "max_overshoot",
                 self.max_overshoot,
@@ -85,12 +81,12 @@ class Cadence:
         if self.guard is not None and self.guard not in GUARDS:
             raise refuse("guard", self.guard, "there is no such convergence guard", f"use one of {', '.join(GUARDS)}")
         if self.divergence_threshold is not None and not (
-            _number(self.divergence_threshold) and self.divergence_threshold > 0
+            is_number(self.divergence_threshold) and self.divergence_threshold > 0
         ):
             raise refuse("divergence_threshold", self.divergence_threshold, "it must be above 0", "the default is 0.05")
         ratios = self.partition_ratios
         if ratios is not None and not (
-            isinstance(ratios, (list, tuple)) and ratios and all(_number(ratio) and ratio > 0 for ratio in ratios)
+            isinstance(ratios, (list, tuple)) and ratios and all(is_number(ratio) and ratio > 0 for ratio in ratios)
         ):
             raise refuse(
                 "partition_ratios",
@@ -118,44 +114,35 @@ class Settings:
     seed: int = 0
     workers: int = 0
     mode: str | None = None
-    max_failure: int | float | None = None
     gamma: float = 1.0
     cadence: Cadence = field(default_factory=Cadence)
     wire: str = "float32"  # these two as averaging.py has checked them
     outer: dict[str, Any] = field(default_factory=dict)
+    safety: Safety = field(default_factory=Safety)
 
     def __post_init__(self) -> None:
         """Raises Refused naming the first argument that cannot be meant."""
-        if not (_whole(self.batch_size) and self.batch_size >= 1):
+        if not (is_whole(self.batch_size) and self.batch_size >= 1):
             raise refuse(
                 "batch_size",
                 self.batch_size,
                 "a batch holds at least one sample",
                 "use a whole number, 1 or more, e.g. batch_size=32",
             )
-        if not (_whole(self.epochs) and self.epochs >= 1):
+        if not (is_whole(self.epochs) and self.epochs >= 1):
             raise refuse("epochs", self.epochs, "that trains nothing", "use a whole number, 1 or more")
-        if not (_whole(self.seed) and self.seed >= 0):
+        if not (is_whole(self.seed) and self.seed >= 0):
             raise refuse(
                 "seed", self.seed, "it starts the random streams of every rank", "use a whole number, 0 or more"
             )
-        if not (_whole(self.workers) and self.workers >= 0):
+        if not (is_whole(self.workers) and self.workers >= 0):
             raise refuse(
                 "workers",
                 self.workers,
                 "it counts the processes that load data",
                 "use 0 (load in the rank itself) or more",
             )
-        limit = self.max_failure
-        if limit is not None and not ((_whole(limit) and limit >= 1) or (isinstance(limit, float) and 0 < limit < 1)):
-            why = "it is how many dead ranks end the run, or which share of the world"
-            raise refuse(
-                "max_failure",
-                limit,
-                why,
-                "use 1 (none tolerated), 2, … or a share such as 0.5; leave it out to go on while one rank lives",
-            )
-        if not (_number(self.gamma) and self.gamma >= 0):
+        if not (is_number(self.gamma) and self.gamma >= 0):
             raise refuse(
                 "gamma",
                 self.gamma,
@@ -180,11 +167,11 @@ class Settings:
             epochs=self.epochs,
             seed=self.seed,
             evaluates=evaluates,
-            max_failure=self.max_failure,
             gamma=float(self.gamma),
             elche=self.cadence.as_elche(),
             wire=self.wire,
             outer=self.outer,
+            **vars(self.safety),
         )
 
     def agree(self, world_mode: str, world_size: int) -> None:
@@ -209,6 +196,9 @@ class Settings:
         ratios = self.cadence.partition_ratios
         if ratios is not None and len(ratios) != world_size:
             raise refuse("partition_ratios", ratios, f"the world has {world_size} ranks", "give one number per rank")
+        chosen = self.safety.callback_rank
+        if chosen is not None and chosen >= world_size:
+            raise refuse("callback_rank", chosen, f"the world has {world_size} ranks", f"use 0 to {world_size - 1}")
 
 
 def check_trained(mode: str) -> None:
@@ -257,20 +247,3 @@ def check_dataset(data: Any, world_size: int) -> int:
 def check_data_signature(given: object) -> None:
     if given is not None and not isinstance(given, str):
         raise refuse("data_signature", given, "it is no text", 'name the data, e.g. data_signature="imagenet-2012 v3"')
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _short(value: object) -> str:
-    text = (
-        repr(value)
-        if isinstance(value, (int, float, str, list, tuple, bool, type(None)))
-        else f"{type(value).__name__}(…)"
-    )
-    return text if len(text) <= 60 else text[:57] + "…"

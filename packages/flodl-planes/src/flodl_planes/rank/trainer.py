@@ -15,22 +15,25 @@ torch is imported when training begins, not before: a script that becomes the la
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flodl_planes.rank import misuse, signature_probe
 from flodl_planes.rank.averaging import Averaging
+from flodl_planes.rank.callbacks import Callbacks
 from flodl_planes.rank.meter import Meter
 from flodl_planes.rank.terms import ALONE_MODE, Cadence, Settings, check_data_signature, check_dataset
-from flodl_planes.rank.windows import Windows
+from flodl_planes.rank.windows import cut, windows_of
+from flodl_planes.rank.wishes import Conveniences, Safety
 from flodl_planes.role import fault_hook
-from flodl_planes.role.place import LocalCluster, local_cluster, read_envelope
+from flodl_planes.role.place import LocalCluster, local_cluster
 from flodl_planes.role.roles import dispatch
 from flodl_wire.faults import Broken
-from flodl_wire.plane_messages import EvalDone, Plan
+from flodl_wire.plane_messages import Plan
 from flodl_wire.result import RunResult
 
 if TYPE_CHECKING:
@@ -49,27 +52,9 @@ class Trainer:
     optimizer   a function from the model's parameters (a list) to a torch optimizer.
     loss        a function (model, batch) → mean loss of the batch, a scalar tensor. Not needed for a loop of your own.
     data        a map-style dataset: len() and [index].
-    batch_size  samples per step and rank. epochs: times through the data. seed: of weights, order and dropout.
-    workers     processes that load data (0: the rank does it itself). collate: samples → batch; torch's
-    default_collate.
-    evaluate    a function model → {"name": number}; called once per epoch on the averaged model, in eval mode,
-    without gradients.
-    data_signature
-                names the data, so that a host with other data is refused at the door; None: their number and 16 of
-                them (see data_signature.py), "": not compared.
-    mode        cpu_sync, cpu_cadence or cpu_async; governs a run alone, and must agree with the world's where there
-    is one.
-    max_failure how many dead ranks end the run (1: none tolerated), or a share below 1; None: go on while one rank
-    lives.
-    gamma       a rank's weight in the average is its steps since the last one, to this power.
-    anchor, min_anchor, max_anchor, overhead_target, max_batch_diff, relax_up, partition_ratios, guard,
-    divergence_threshold, max_overshoot, meta_controller
-                the cadence (not in cpu_sync): batches of the slowest rank between two averages, its bounds, the
-                share of time averaging may take, the guards, and how far a rank may run ahead; see the package README.
-    wire        how models travel between hosts: float32 (exact), bf16 or int8 (differences, with error feedback).
-    outer       what is made of each average: nesterov (DiLoCo) or slow_momentum; None: it is taken as it is.
-    outer_lr, outer_momentum
-                of that; None: what its authors used.
+    evaluate    a function model → {"name": number}; called once per epoch on the averaged model.
+
+    All others, with their defaults: the tables of the package's README.
 
     Raises Refused for arguments that cannot be meant, before anything is started.
     """
@@ -89,7 +74,7 @@ class Trainer:
         evaluate: Callable[[torch.nn.Module], Mapping[str, float]] | None = None,
         data_signature: str | None = None,
         mode: str | None = None,
-        max_failure: int | float | None = None,
+        max_failure: int | float | str | None = None,
         gamma: float = 1.0,
         anchor: int | None = None,
         min_anchor: int | None = None,
@@ -106,6 +91,19 @@ class Trainer:
         outer: str | None = None,
         outer_lr: float | None = None,
         outer_momentum: float | None = None,
+        clip_norm: float | None = None,
+        accumulate: int = 1,
+        amp: str | None = None,
+        scheduler: Callable[[torch.optim.Optimizer], Any] | None = None,
+        scheduler_by: str = "step",
+        lr_scale_ratio: float = 0.0,
+        on_epoch: Callable[[torch.nn.Module, int, dict[str, float]], Any] | None = None,
+        on_checkpoint: Callable[[torch.nn.Module, int], Any] | None = None,
+        callback_rank: int | None = None,
+        checkpoint_every: int | str | None = "300s",
+        resume: str | Path | None = None,
+        stall_timeout: float | None = None,
+        nan: str = "stop",
     ) -> None:
         fault_hook.install()
         cadence = Cadence(
@@ -122,10 +120,13 @@ class Trainer:
             meta_controller,
         )
         averaging = Averaging(wire, outer, outer_lr, outer_momentum)
+        safety = Safety.read(max_failure, checkpoint_every, resume, stall_timeout, nan, callback_rank)
         self._settings = Settings(
-            batch_size, epochs, seed, workers, mode, max_failure, gamma, cadence, averaging.wire, averaging.as_outer()
+            batch_size, epochs, seed, workers, mode, gamma, cadence, averaging.wire, averaging.as_outer(), safety
         )
-        misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, evaluate=evaluate)
+        self._conveniences = Conveniences(clip_norm, accumulate, amp, scheduler, scheduler_by, lr_scale_ratio)
+        self._callbacks = Callbacks(evaluate, on_epoch, on_checkpoint)
+        misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, **vars(self._callbacks))
         check_dataset(data, 1)
         check_data_signature(data_signature)
         if signature_probe.asked():
@@ -139,7 +140,6 @@ class Trainer:
         self._loss = loss
         self._data = data
         self._collate = collate
-        self._evaluate = evaluate
         self._state = "new"  # new | open | closed
         self._plan: Plan | None = None
         self._epoch: int | None = None
@@ -181,7 +181,9 @@ class Trainer:
         with self:
             for _ in self.epochs():
                 for batch in self.batches():
-                    self.backward(self._loss(self.model, batch))
+                    with self.autocast():
+                        loss = self._loss(self.model, batch)
+                    self.backward(loss)
                     self.step()
         assert self.result is not None  # epochs() has seen to it
         return self.result
@@ -206,9 +208,11 @@ class Trainer:
         self._close()
 
     def epochs(self) -> Iterator[int]:
-        """The epochs, from 0. Go through `batches` in each, to its end. The run is complete when this ends."""
+        """The epochs, from 0 or from where a checkpoint stood. Go through `batches` in each, to its end. The run is
+        complete when this ends.
+        """
         self._require_open("t.epochs()")
-        for epoch in range(self._settings.epochs):
+        for epoch in range(self._plan.epoch if self._plan else 0, self._settings.epochs):
             self._epoch, self._walk = epoch, "none"
             yield epoch
             if self._walk != "done":
@@ -233,19 +237,25 @@ class Trainer:
                 deposit = self._meter.deposit(self._plan.window)
                 if deposit.samples and not deposit.steps:
                     raise misuse.nothing_done()
-                deposit.lr = self._learning_rate()
+                deposit.lr = self._stepper.learning_rate
                 self._take(self._windows.report(deposit))
             self._walk = "done"
         finally:
             if self._walk == "begun":
                 self._walk = "left"
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """For a loop of your own with amp=: compute the loss inside it, and call t.backward(loss) outside."""
+        self._require_open("t.autocast()")
+        context: AbstractContextManager[Any] = self._stepper.autocast()
+        return context
+
     def backward(self, loss: torch.Tensor) -> None:
         """Check the loss, note it for the records, and compute the gradients."""
         if self._batch is None:
             raise misuse.no_batch("t.backward(loss)")
         misuse.check_loss(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._stepper.backward(loss)
         self._worked = True
         if self.device.type == "cpu":
             self._meter.lost(loss.item(), self._batch)
@@ -255,11 +265,10 @@ class Trainer:
             )  # .item() would wait for the GPU: once per window is enough
 
     def step(self) -> None:
-        """One step of the optimizer, and the gradients are gone."""
+        """One step of the optimizer (with accumulate=n: in every n-th call), and the gradients are gone."""
         if self._batch is None:
             raise misuse.no_batch("t.step()")
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._stepper.step()
         self._worked = True
 
     # inside
@@ -274,6 +283,8 @@ class Trainer:
 
         from flodl_planes.rank import seeds
         from flodl_planes.rank.batches import Batches
+        from flodl_planes.rank.keeper import Keeper
+        from flodl_planes.rank.stepper import Stepper
 
         place, settings = self._place, self._settings
         if not place.alone and _joined:
@@ -286,6 +297,10 @@ class Trainer:
         self.model = misuse.check_model(model if isinstance(model, torch.nn.Module) else model()).to(self.device)
         self.optimizer = misuse.check_optimizer(optimizer(list(self.model.parameters())))
         self.model.train()
+        parameters = list(self.model.parameters())
+        self._stepper = Stepper(self.optimizer, parameters, self.device, self._conveniences, place.world_size)
+        keeper = Keeper(self._stepper, self.device, place.rank, settings.seed)
+        keeper.losses = lambda: (self._meter.loss_sum, self._meter.loss_samples)
         seeds.plant(seeds.of_rank(settings.seed, place.rank))
         self._batches: Batches = Batches(
             self._data,
@@ -296,11 +311,12 @@ class Trainer:
             collate=self._collate,
             device=self.device,
         )
-        self._windows = self._make_windows()
+        terms = settings.terms(place.mode or settings.mode or ALONE_MODE, self._samples, self._callbacks.each_epoch)
+        self._windows = windows_of(terms, place, self.device, self.optimizer.state.clear)
         try:
             _joined = not place.alone
             self._state = "open"
-            self._take(self._windows.open(self.model, self._batches.begin))
+            self._take(self._windows.open(self.model, self._batches.begin, keeper))
         except BaseException as error:
             self._state = "closed"
             self._windows.fail(error)
@@ -311,29 +327,11 @@ class Trainer:
         self._windows.close()
         self._batches.close()
 
-    def _make_windows(self) -> Windows:
-        place, settings = self._place, self._settings
-        evaluates = self._evaluate is not None
-        envelope = read_envelope()
-        if envelope is None:
-            from flodl_planes.rank.solo import SoloWindows
-
-            return SoloWindows(settings.terms(settings.mode or ALONE_MODE, self._samples, evaluates), place)
-        from flodl_planes.rank.members import kind_of
-
-        kind = kind_of(envelope.mode)
-        terms = settings.terms(envelope.mode, self._samples, evaluates)
-        return kind(terms, place, envelope.relay_socket, self.device, self.optimizer.state.clear)
-
-    def _learning_rate(self) -> float | None:
-        """The largest of the optimizer's groups; None where there is none that counts."""
-        rates = [float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group]
-        return max((rate for rate in rates if math.isfinite(rate)), default=None)
-
     def _window(self, plan: Plan) -> Iterator[Any]:
         """The batches of one plan, timed into a new meter."""
         self._meter = meter = Meter()
         loaded = self._batches.of(plan)
+        self._stepper.begin(plan, len(cut(plan.spans, self._settings.batch_size)))
         while True:
             asked = time.perf_counter()
             item = next(loaded, None)
@@ -347,9 +345,11 @@ class Trainer:
             if meter.batches == 0:
                 self._wait_for_device()  # kernels only queued would make the first batch look free
             meter.done(got, time.perf_counter(), self._batch, self._worked)
+            self._stepper.counted()
             self._windows.tick(self._batch)
         self._batch = None
         queued = time.perf_counter()
+        self._stepper.flush()
         self._wait_for_device()
         meter.compute += time.perf_counter() - queued
         for loss, samples in self._losses:
@@ -365,9 +365,5 @@ class Trainer:
     def _take(self, plan: Plan | None) -> None:
         """What comes next; an evaluation that it asks for happens at once, while the model is the average."""
         self._plan = plan
-        if plan is not None and plan.evaluate is not None and self._evaluate is not None:
-            from flodl_planes.rank.evaluation import evaluated
-
-            began = time.perf_counter()
-            metrics = evaluated(self.model, self._evaluate, self.device)
-            self._windows.evaluated(EvalDone(plan.evaluate, metrics, (time.perf_counter() - began) * 1e3))
+        if plan is not None:
+            self._callbacks.act(plan, self.model, self.device, self._windows)

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from flodl_wire.plane_messages import Deposit, EvalDone, Plan
+from flodl_planes.role.place import LocalCluster, read_envelope
+from flodl_wire.plane_messages import Deposit, EvalDone, Plan, Terms
 from flodl_wire.result import RunResult
 
 if TYPE_CHECKING:
     import torch
+
+    from flodl_planes.rank.keeper import Keeper
 
 PlanSeen = Callable[[Plan], None]  # told of a plan as soon as it is known, so that loading can begin
 
@@ -34,8 +37,8 @@ class Windows(Protocol):
 
     result: RunResult | None  # there once report has returned None
 
-    def open(self, model: torch.nn.Module, on_plan: PlanSeen) -> Plan | None:
-        """Join in with this model. Returns the first plan; None when there is nothing to do at all."""
+    def open(self, model: torch.nn.Module, on_plan: PlanSeen, keeper: Keeper) -> Plan | None:
+        """Join in with this model, which a checkpoint may replace. Returns the first plan; None: nothing is to do."""
 
     def tick(self, samples: int) -> None:
         """A batch is done: for a progress bar. Called for every batch; must cost nothing."""
@@ -46,8 +49,23 @@ class Windows(Protocol):
     def evaluated(self, done: EvalDone) -> None:
         """The evaluation that the last plan asked for."""
 
+    def save(self, number: int) -> None:
+        """Ship what belongs beside the checkpoint of round `number`, as the last plan asked."""
+
     def fail(self, error: BaseException) -> None:
         """The script raised; say so to whoever waits for us. Must not raise."""
 
     def close(self) -> None:
         """Leave. The model stays usable."""
+
+
+def windows_of(terms: Terms, place: LocalCluster, device: torch.device, restart: Callable[[], None]) -> Windows:
+    """Those of this process's place: alone, or a rank of a world in one of its modes. `restart`: as in RankWindows."""
+    envelope = read_envelope()
+    if envelope is None:
+        from flodl_planes.rank.solo import SoloWindows
+
+        return SoloWindows(terms, place)
+    from flodl_planes.rank.members import kind_of
+
+    return kind_of(terms.mode)(terms, place, envelope.relay_socket, device, restart)

@@ -1,9 +1,8 @@
-"""runs/<id>/ of a script run alone: result.json, state.json, metrics.jsonl, checkpoint.safetensors, and runs/latest
-pointing at it.
+"""runs/<id>/ of a script run alone: result.json, state.json, metrics.jsonl, and runs/latest pointing at it.
 
 In a world the launcher and the hub write these; here the Trainer does. Every file but the log of metrics is replaced
-whole. A disk that takes no more costs what it did not take and one sentence, never the training; only a checkpoint
-that cannot be written is a failure.
+whole. A disk that takes no more costs what it did not take and one sentence, never the training; only the last
+checkpoint (rank/solo_saves.py) is worth a failure.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,9 +19,6 @@ from flodl_wire import environ
 from flodl_wire.faults import Broken
 from flodl_wire.result import EpochResult, RunResult
 from flodl_wire.state import State
-
-if TYPE_CHECKING:
-    import torch
 
 
 class RunFolder:
@@ -62,29 +57,6 @@ class RunFolder:
         except OSError as error:
             self._note(path, error)
 
-    def write_checkpoint(self, model: torch.nn.Module) -> None:
-        """`model.state_dict()` as safetensors; a tied weight stands under each of its names, as `load_state_dict`
-        wants it. Raises Broken (checkpoint-failed).
-        """
-        import torch
-        from safetensors.torch import save
-
-        tensors = {
-            name: value.detach().to("cpu", copy=True).contiguous()
-            for name, value in model.state_dict().items()
-            if isinstance(value, torch.Tensor)
-        }
-        path, data = self.path / "checkpoint.safetensors", save(tensors, metadata={"format": "pt", "run": self.id})
-        try:
-            _replace(path, data, sync=True)
-        except OSError as error:
-            raise Broken(
-                "checkpoint-failed",
-                f"cannot write {path}",
-                error.strerror or str(error),
-                f"{len(data) / 1e6:,.1f} MB are needed; look at the disk of {self.path}",
-            ) from None
-
     def _write(self, name: str, data: bytes) -> None:
         try:
             _replace(self.path / name, data)
@@ -111,15 +83,12 @@ def _point_latest(runs: Path, run: str) -> str:
     return ""
 
 
-def _replace(path: Path, data: bytes, *, sync: bool = False) -> None:
+def _replace(path: Path, data: bytes) -> None:
     """A reader sees the old file or the new one, never half of it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

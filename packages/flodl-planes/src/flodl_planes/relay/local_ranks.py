@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import socket
 import struct
 import sys
@@ -16,14 +17,15 @@ from flodl_planes.plane.layout import Layout
 from flodl_planes.plane.segment import Segment
 from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.messages import decode_message
-from flodl_wire.plane_messages import Dismiss, Leaving, RankHello, RankUp
+from flodl_wire.plane_messages import Dismiss, Leaving, RankHello, RankUp, State
 
 
 class LocalRank:
     """A connection, and once it has said hello a rank: `live` is its memory, kept for good."""
 
-    def __init__(self, link: FrameSocket) -> None:
+    def __init__(self, link: FrameSocket, process: int = -1) -> None:
         self.link = link
+        self.process = process  # a pidfd: the process that connected and none that got its number later
         self.hello: RankHello | None = None
         self.live: Segment | None = None
         self.here = True
@@ -34,7 +36,7 @@ class LocalRanks:
     """`serve` runs in one thread and makes the callbacks there; `send` may be called from any.
 
     on_message(rank, body): as it came, the hello too. on_all_here(): every expected rank has said hello. on_lost(rank,
-    said_goodbye).
+    said_goodbye). on_state(rank, body, memory): a State with its descriptor, which the callee owns.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class LocalRanks:
         on_message: Callable[[int, bytes], None],
         on_all_here: Callable[[], None],
         on_lost: Callable[[int, bool], None],
+        on_state: Callable[[int, bytes, int], None] = lambda rank, body, memory: os.close(memory),
     ) -> None:
         self.expected = expected
         self.ranks: dict[int, LocalRank] = {}
         self._on_message, self._on_all_here, self._on_lost = on_message, on_all_here, on_lost
+        self._on_state = on_state
         self._listener = listen(path)
         self._stop, self._stopped = socket.socketpair()
         self._fault: Fault | None = None
@@ -72,12 +76,22 @@ class LocalRanks:
         with contextlib.suppress(OSError):
             self._stop.send(b"!")
 
-    def send(self, rank: int, body: bytes) -> None:
-        """Pass a message on. A rank that is gone, or does not read, misses it; `serve` sees its end."""
+    def send(self, rank: int, body: bytes, memory: int | None = None) -> None:
+        """Pass a message on, and a descriptor with it. A rank that is gone, or does not read, misses it; `serve` sees
+        its end.
+        """
         local = self.ranks.get(rank)
         if local and local.here:
             with contextlib.suppress(LinkEnded):
-                local.link.send_body(body)
+                local.link.send_body(body, [] if memory is None else [memory])
+
+    def expel(self, rank: int) -> None:
+        """End the rank's process. It may be stopped: nothing that asks would reach it. `serve` sees its end."""
+        local = self.ranks.get(rank)
+        if local and local.here and local.process >= 0:
+            print(f"relay: ending rank {rank}, which has stood still for too long", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(local.process, signal.SIGKILL)
 
     def close(self) -> None:
         """Nobody is served any more; ranks that are still here see the end."""
@@ -106,7 +120,10 @@ class LocalRanks:
             print(f"relay: turned away process {pid} of user {uid}", file=sys.stderr)
             sock.close()
             return
-        local = LocalRank(FrameSocket(sock))
+        process = -1
+        with contextlib.suppress(OSError, AttributeError):  # it is connected, so it lives; an old kernel has no pidfd
+            process = os.pidfd_open(pid)
+        local = LocalRank(FrameSocket(sock), process)
         self._selector.register(sock, selectors.EVENT_READ, local)
 
     def _read(self, local: LocalRank) -> None:
@@ -134,6 +151,11 @@ class LocalRanks:
             return
         if isinstance(message, RankHello):
             raise Broken("bad-message", f"cannot go on with rank {local.hello.rank}", "it said hello twice")
+        if isinstance(message, State):
+            if not local.link.fds:
+                raise Broken("bad-message", f"cannot go on with rank {local.hello.rank}", "a state without its memory")
+            self._on_state(local.hello.rank, body, local.link.fds.popleft())
+            return
         local.said_goodbye |= isinstance(message, Leaving)
         self._on_message(local.hello.rank, body)
 
@@ -160,7 +182,9 @@ class LocalRanks:
     def _end(self, local: LocalRank, why: str) -> None:
         self._selector.unregister(local.link.sock)
         local.link.close()
-        local.here = False
+        if local.process >= 0:
+            os.close(local.process)
+        local.here, local.process = False, -1
         if why:
             print(f"relay: {why}", file=sys.stderr)
         if local.hello:

@@ -12,10 +12,11 @@ stop for a round. `_lock` guards what the round is.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Raw
@@ -40,19 +41,23 @@ from flodl_wire.plane_messages import (
     CHUNK_BYTES,
     Attach,
     Commit,
+    Expel,
     FromRank,
     Kept,
     RankLost,
     RelayBeat,
     RelayDown,
     RelayHello,
+    Restore,
     Round,
     Shared,
+    StatePart,
     ToRank,
 )
 from flodl_wire.specs import RelaySpec
 
 FLUSH_S = 5.0  # the last goodbyes still travel when the relay ends
+PART_BYTES = 256 * 1024  # of a state, in one message: what a round's chunks have to wait for on their way
 
 
 class Relay:
@@ -68,7 +73,8 @@ class Relay:
         self._uplink: Uplink | None = None  # from the first round on whose floats are encoded
         self._left_undone: queue.SimpleQueue[tuple[Round, int] | None] = queue.SimpleQueue()
         self._over = threading.Event()
-        self._local = LocalRanks(spec.relay_socket, self._expected, self._up, self._attach, self._lost)
+        self._incoming: tuple[Segment, int] | None = None  # a Restore, and how much of it is here
+        self._local = LocalRanks(spec.relay_socket, self._expected, self._up, self._attach, self._lost, self._state)
 
     def run(self) -> int:
         """Until every rank of this host has come and gone: 0 when one of them said goodbye, else 1. Raises Fault."""
@@ -114,6 +120,17 @@ class Relay:
         with contextlib.suppress(LinkEnded):  # the upstream thread says so
             self._hub.post(FromRank(rank, Raw(body)))
 
+    def _state(self, rank: int, body: bytes, memory: int) -> None:
+        """A rank's State: the hub gets the memory itself, or all of it in pieces when the link has nothing else."""
+        up = FromRank(rank, Raw(body))
+        if isinstance(self._hub, FrameSocket):
+            with contextlib.suppress(LinkEnded):
+                self._hub.send(up, [memory])
+            os.close(memory)
+        else:
+            self._hub.post(up)
+            self._hub.trickle(parts(memory, rank))
+
     def _attach(self) -> None:
         """Every rank is here: give all of them, and a hub on this box, the host's memory."""
         ranks = [self._local.ranks[rank] for rank in self._expected]
@@ -136,7 +153,7 @@ class Relay:
                     local.link.send_body(attach, fds)
         if isinstance(self._hub, FrameSocket):
             with contextlib.suppress(LinkEnded):
-                self._hub.send(Shared(self._expected, layout.total_bytes, layout.sum_bytes), fds[1:])
+                self._hub.send(Shared(self._expected, layout.total_bytes, layout.sum_bytes), [*fds[1:], fds[0]])
         for segment in (control, result, *lives):
             segment.close()
 
@@ -182,10 +199,48 @@ class Relay:
             if self._uplink:
                 self._uplink.commit(message.round, message.attempt)
             self._to_all(body)
+        elif isinstance(message, Expel):
+            if not self._waits_for_another(message.rank):
+                self._local.expel(message.rank)
+        elif isinstance(message, Restore):
+            self._restore(message)
+        elif isinstance(message, StatePart):
+            self._restore_part(message.data)
 
-    def _to_all(self, body: bytes) -> None:
+    def _to_all(self, body: bytes, memory: int | None = None) -> None:
         for rank in self._expected:
-            self._local.send(rank, body)
+            self._local.send(rank, body, memory)
+
+    def _waits_for_another(self, rank: int) -> bool:
+        """Whether the rank has done its share of a round that another one holds up."""
+        with self._lock:
+            memory, round = self._memory, self._round
+        if memory is None or round is None or not (round.alone and round.weights):
+            return False
+        line = finish_line(memory, round)
+        if crossed(memory, line):
+            return False
+        return crossed(memory, [(index, word) for index, word in line if memory.ranks[index] == rank])
+
+    def _restore(self, message: Restore) -> None:
+        """What a checkpoint holds for every rank here: it came with the message, or follows in parts."""
+        if isinstance(self._hub, FrameSocket):
+            memory = self._hub.fds.popleft()
+            self._to_all(encode_message(message), memory)
+            os.close(memory)
+        else:
+            self._incoming = (Segment.create("restore", message.size), 0)
+
+    def _restore_part(self, data: bytes) -> None:
+        if self._incoming is None or self._incoming[1] + len(data) > self._incoming[0].nbytes:
+            raise Broken("bad-message", "cannot take a piece of a checkpoint", "it was not announced")
+        segment, at = self._incoming
+        segment.buffer[at : at + len(data)] = data
+        self._incoming = (segment, at + len(data))
+        if at + len(data) == segment.nbytes:
+            self._to_all(encode_message(Restore(segment.nbytes)), segment.fd)
+            segment.close()
+            self._incoming = None
 
     def _begin(self, round: Round) -> None:
         """What this process has to do in `round` beyond passing it on."""
@@ -242,6 +297,15 @@ class Relay:
         while isinstance(self._hub, FrameSocket) and not self._over.wait(deadlines.beat()):
             with contextlib.suppress(LinkEnded):
                 self._hub.post(RelayBeat())
+
+
+def parts(memory: int, rank: int = -1) -> Iterator[StatePart]:
+    """The content of a descriptor, piece by piece; closed behind the last one."""
+    at = 0
+    with os.fdopen(memory, "rb") as file:
+        while data := os.pread(file.fileno(), PART_BYTES, at):
+            yield StatePart(data, rank)
+            at += len(data)
 
 
 def sums(memory: HostMemory, round: Round, uplink: Uplink | None = None) -> Stream:

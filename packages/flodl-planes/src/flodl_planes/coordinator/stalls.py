@@ -1,0 +1,39 @@
+"""Ranks that stand still: shown in any case, and ended where the script says how long is too long.
+
+A rank is dead by its process' end alone, never by its silence: a debugger, a compiler or a slow disk may hold it for as
+long as they like. `stall_timeout` says otherwise. The relay ends the process, and what follows is a death like another.
+"""
+
+from __future__ import annotations
+
+from flodl_planes.coordinator import narration
+from flodl_planes.coordinator.hub_events import Expel, HubOrder
+from flodl_planes.coordinator.training import Training
+
+
+class Stalls:
+    """Who was to be ended for it, and since when they had stood still."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+        self._tried: dict[int, float] = {}
+
+    def expel(self, training: Training, now: float) -> list[HubOrder]:
+        """End who has stood still for `stall_timeout`; again after as long, for it may have been another's fault."""
+        limit = training.terms.stall_timeout
+        if limit is None or now - training.issued_at < limit:
+            return []
+        orders: list[HubOrder] = []
+        for rank in training.cohort.living:
+            waited = now - max(training.issued_at, self._tried.get(rank, 0.0))
+            if waited >= limit and narration.stalled(training, rank, now):
+                self._tried[rank] = now
+                self._since[rank] = training.issued_at
+                orders.append(Expel(rank))
+        return orders
+
+    def why(self, rank: int, why: str, now: float) -> str:
+        """Why a rank is dead, if it was for this."""
+        if rank not in self._since:
+            return why
+        return f"it stood still for {now - self._since[rank]:.0f} s and was ended (stall_timeout)"

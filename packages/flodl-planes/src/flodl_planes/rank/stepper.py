@@ -1,0 +1,171 @@
+"""From a loss to a step: mixed precision, gathered gradients, clipping, the schedule. And all of it saved and put back.
+
+The schedule runs over *global* steps, one for every batch that any rank does (divided by `accumulate`): what is written
+for one device, with epochs × batches per epoch steps, means the same in every world. At a window's start the hub says
+how many batches have been dealt; inside it each batch of ours stands for the others' share too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from flodl_planes.rank import misuse
+from flodl_planes.rank.wishes import Conveniences
+from flodl_wire.plane_messages import Plan
+
+
+class Stepper:
+    """Steps `optimizer`. `gathered`: batches whose gradients wait for a step; `scaled`: the factor that the linear rule
+    has put on its rates.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: list[torch.nn.Parameter],
+        device: torch.device,
+        wishes: Conveniences,
+        world_size: int,
+    ) -> None:
+        self.optimizer = optimizer
+        self._parameters = parameters
+        self._device = device
+        self._wishes = wishes
+        self.scaled = 1.0 + (world_size - 1) * wishes.lr_scale_ratio
+        if self.scaled != 1.0:
+            _multiply_rates(optimizer, self.scaled)
+        self._scheduler = misuse.check_scheduler(wishes.scheduler(optimizer)) if wishes.scheduler else None
+        self._scheduled = 0  # steps that the scheduler has taken
+        self._scaler: Any = torch.amp.GradScaler(device.type) if wishes.amp == "fp16" else None
+        self.gathered = 0
+        self._start, self._share, self._batches = 0, 1.0, 0  # of the window: global batches before it, per batch, done
+        self.under_way = False  # a step was begun and its batch is not counted yet
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The largest of the optimizer's groups; None where there is none that counts."""
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups if "lr" in group]
+        return max((rate for rate in rates if math.isfinite(rate)), default=None)
+
+    def autocast(self) -> Any:
+        """The context in which the forward pass and the loss are computed."""
+        if self._wishes.amp is None:
+            return contextlib.nullcontext()
+        kind = torch.bfloat16 if self._wishes.amp == "bf16" else torch.float16
+        return torch.autocast(self._device.type, dtype=kind)
+
+    def begin(self, plan: Plan, batches: int) -> None:
+        """A window of `batches` of ours begins."""
+        world = max(plan.world_batches, batches)
+        self._start, self._share, self._batches = plan.step, world / max(1, batches), 0
+        self._schedule(plan.epoch if self._wishes.scheduler_by == "epoch" else plan.step // self._wishes.accumulate)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        if self._scaler is not None:
+            loss = self._scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> bool:
+        """A batch is through; True when the optimizer stepped."""
+        self.under_way = True
+        self.gathered += 1
+        self._batches += 1
+        if self.gathered < self._wishes.accumulate:
+            return False
+        self._step()
+        return True
+
+    def counted(self) -> None:
+        """The batch is through and counted."""
+        self.under_way = False
+
+    def flush(self) -> None:
+        """The window ends: what was gathered becomes a step, for the average is made of whole ones."""
+        if self.gathered:
+            self._step()
+
+    def _step(self) -> None:
+        optimizer, wishes = self.optimizer, self._wishes
+        if self._scaler is not None:
+            self._scaler.unscale_(optimizer)
+        if self.gathered > 1:
+            grads = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+            torch._foreach_div_(grads, float(self.gathered))
+        if wishes.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, wishes.clip_norm)
+        if self._scaler is None:
+            optimizer.step()
+        else:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        self.gathered = 0
+        if wishes.scheduler_by == "step":
+            self._schedule(int(self._start + self._batches * self._share) // wishes.accumulate)
+
+    def _schedule(self, target: int) -> None:
+        if self._scheduler is None or target <= self._scheduled:
+            return
+        with contextlib.ExitStack() as quiet:
+            if not self._scheduled:  # torch complains once, where this rank's optimizer has not stepped: others' have
+                quiet.enter_context(warnings.catch_warnings())
+                warnings.filterwarnings("ignore", message=r".*lr_scheduler\.step\(\).*before.*optimizer\.step")
+            while self._scheduled < target:
+                self._scheduler.step()
+                self._scheduled += 1
+
+    # saved and put back
+
+    def state(self) -> dict[str, Any]:
+        """A tree of everything that the next step depends on."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
+            "scheduled": self._scheduled,
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "scaled": self.scaled,
+        }
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """What does not fit this optimizer or scheduler is left as new, with a line on stderr."""
+        with _kept("optimizer"):
+            self.optimizer.load_state_dict(tree["optimizer"])
+            _multiply_rates(self.optimizer, self.scaled / float(tree["scaled"]))
+        if self._scheduler is not None and tree["scheduler"] is not None:
+            with _kept("scheduler"):
+                bases = list(getattr(self._scheduler, "base_lrs", []))
+                self._scheduler.load_state_dict(tree["scheduler"])
+                if bases:
+                    self._scheduler.base_lrs = bases  # of this world: the linear rule may have scaled them
+                self._scheduled = int(tree["scheduled"])
+        if self._scaler is not None and tree["scaler"]:
+            with _kept("gradient scaler"):
+                self._scaler.load_state_dict(tree["scaler"])
+
+    def forget(self) -> None:
+        """The optimizer's moments were made from work that is not finite: begin them anew."""
+        self.optimizer.state.clear()
+
+
+@contextlib.contextmanager
+def _kept(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, RuntimeError, AttributeError) as err:
+        print(f"flodl: the {what} begins anew: its saved state does not fit ({err})", file=sys.stderr)
+
+
+def _multiply_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    if factor == 1.0:
+        return
+    for group in optimizer.param_groups:
+        for key in ("lr", "initial_lr"):
+            if key in group:
+                group[key] = group[key] * factor

@@ -1,0 +1,94 @@
+"""Where a run stood when its average was saved: everything that a later run needs besides the tensors.
+
+It travels as JSON in the checkpoint's own metadata (key `flodl`), so that average and cursor cannot be torn apart: one
+rename makes both the newest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from flodl_wire.faults import Broken
+from flodl_wire.result import EpochResult
+
+KEY = "flodl"
+ORDER = "numpy.random.RandomState((seed + epoch) % 2**32).permutation(dataset)"  # docs/protocol.md, C-13
+
+
+class Cursor(msgspec.Struct, omit_defaults=True):
+    """`epoch` epochs are whole; of the next one the positions in `merged` ([start, count] of its permutation) are in.
+
+    `reason`: checkpoint | finished | graceful_shutdown | max_failure_exceeded | single_survivor | all_ranks_lost |
+    reduce_stall | run_failed.
+    """
+
+    run: str
+    mode: str
+    reason: str
+    epoch: int
+    epochs: int
+    merged: list[list[int]]
+    seed: int
+    dataset: int
+    batch_size: int
+    rounds: int
+    world_size: int
+    model_sig: str = ""
+    skipped: list[list[int]] = []  # of `merged`: done, but left out because their contribution was not finite
+    order: str = ORDER
+    state_file: str = ""  # beside this one: optimizer, scheduler, scaler, random streams
+    state_round: int = 0  # the round they are of
+    outer_file: str = ""  # beside this one: the hub's outer optimizer
+    elche: dict[str, Any] = {}  # the cadence's snapshot
+    terms: dict[str, Any] = {}  # as the ranks agreed on them; for people, nothing is taken from here
+    history: list[EpochResult] = []  # of the whole epochs, those of runs before too
+    loss_sum: float = 0.0  # of the epoch that is not whole
+    loss_samples: int = 0
+    wall_s: float = 0.0  # spent on that epoch
+    v: int = 1
+
+    @property
+    def complete(self) -> bool:
+        return self.epoch >= self.epochs
+
+    @property
+    def samples(self) -> int:
+        """In the epoch that is not whole."""
+        return sum(count for _, count in self.merged)
+
+
+def remaining(dataset: int, merged: list[list[int]]) -> list[list[int]]:
+    """What of an epoch is left to do, as spans in order."""
+    spans, at = [], 0
+    for start, count in [*sorted(merged), [dataset, 0]]:
+        if start > at:
+            spans.append([at, start - at])
+        at = start + count
+    return spans
+
+
+def first(spans: list[list[int]], samples: int) -> list[list[int]]:
+    """The first `samples` of spans that are done one after the other."""
+    done = []
+    for start, count in spans:
+        if samples > 0:
+            done.append([start, min(count, samples)])
+        samples -= count
+    return done
+
+
+def encode(cursor: Cursor) -> str:
+    return msgspec.json.encode(cursor).decode()
+
+
+def decode(metadata: dict[str, str], name: str) -> Cursor:
+    """The cursor in a checkpoint's metadata. Raises Broken (bad-file) where there is none."""
+    what = f"cannot resume from {name}"
+    try:
+        return msgspec.json.decode(metadata[KEY], type=Cursor)
+    except KeyError:
+        raise Broken("bad-file", what, "it holds a model, but not where training stood") from None
+    except msgspec.MsgspecError as err:
+        raise Broken("bad-file", what, f"where training stood cannot be read: {err}") from None

@@ -1,0 +1,164 @@
+"""Which checkpoint a run goes on from, and whether it may.
+
+    auto          the last run, if it was not finished; else, and where there is none that fits, begin anew
+    latest        the last run that left a checkpoint
+    ID or path    that one: a run's id, its folder, or a file
+
+A file that is cut short costs a sentence, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flodl_planes.records import checkpoint
+from flodl_planes.records import cursor as cursors
+from flodl_planes.records.cursor import Cursor
+from flodl_wire import environ
+from flodl_wire.faults import Broken, Fault, Refused
+from flodl_wire.plane_messages import TensorSpec, Terms
+
+AUTO, LATEST, NEVER = "auto", "latest", "never"
+
+
+@dataclass
+class Found:
+    """`path` None: begin anew. `notes` are sentences for people either way."""
+
+    path: Path | None = None
+    cursor: Cursor | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> Path | None:
+        """The file of optimizer and random streams, if it is there."""
+        return self._beside(self.cursor.state_file if self.cursor else "")
+
+    @property
+    def outer(self) -> Path | None:
+        return self._beside(self.cursor.outer_file if self.cursor else "")
+
+    def _beside(self, name: str) -> Path | None:
+        if not name or self.path is None or Path(name).name != name:
+            return None
+        path = self.path.parent / name
+        return path if path.is_file() else None
+
+
+def wanted(asked: str | None) -> str | None:
+    """What to go on from: FLODL_RESUME where it is set (`never`: begin anew), else what the script asks for."""
+    said = os.environ.get(environ.RESUME) or asked
+    return None if said == NEVER else said
+
+
+def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
+    """The checkpoint that `said` means, for a run `own` below `runs`. Raises Refused or Broken, unless it is `auto`."""
+    if said not in (AUTO, LATEST):
+        return _named(said, runs, terms, tensors)
+    notes: list[str] = []
+    for folder in _runs(runs, own):
+        if not any((folder / name).exists() for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
+            continue
+        try:
+            found = _in(folder, terms, tensors)
+        except Fault as fault:
+            if said == LATEST:
+                raise
+            notes.append(str(fault))
+            continue
+        if said == AUTO and found.cursor and found.cursor.epoch >= terms.epochs:
+            return Found(notes=[*notes, f"the last run, {folder.name}, is complete: a new one begins"])
+        _not_complete(found, terms)
+        return Found(found.path, found.cursor, [*notes, *found.notes])
+    if said == LATEST:
+        raise Refused(
+            "no-checkpoint",
+            "cannot resume the last run",
+            f"no run below {runs} left a checkpoint",
+            "begin anew without resume, or name a checkpoint by its path",
+        )
+    return Found(notes=[*notes, "there is nothing to resume: a new run begins"] if notes else [])
+
+
+def _named(said: str, runs: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
+    places = [Path(said).expanduser(), runs / said]
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        known = ", ".join(folder.name for folder in _runs(runs, "")[:3])
+        raise Refused(
+            "no-checkpoint",
+            f"cannot resume from {said}",
+            f"there is no such file or folder, and no run of that name below {runs}",
+            f"the last runs are {known}" if known else "name a checkpoint by its path",
+        )
+    found = _in(place, terms, tensors) if place.is_dir() else _file(place, terms, tensors)
+    _not_complete(found, terms)
+    return found
+
+
+def _not_complete(found: Found, terms: Terms) -> None:
+    if found.cursor and found.cursor.epoch >= terms.epochs:
+        raise Refused(
+            "complete",
+            f"cannot resume from {found.path}",
+            f"its {found.cursor.epoch} epochs are done, and the script asks for {terms.epochs}",
+            "ask for more epochs, or begin anew without resume",
+        )
+
+
+def _runs(runs: Path, own: str) -> list[Path]:
+    """The folders of runs, the newest first: their names begin with the second they were made in."""
+    try:
+        folders = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink() and path.name != own]
+        return sorted(folders, key=lambda path: (path.name[:15], path.stat().st_mtime_ns), reverse=True)
+    except OSError:
+        return []
+
+
+def _in(folder: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
+    """The newest checkpoint of a run's folder that can be used. A model or data that differ are no accident of that one
+    file: they are raised at once.
+    """
+    first: Fault | None = None
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            found = _file(path, terms, tensors)
+        except Broken as fault:
+            if fault.code != "bad-file":
+                raise
+            first = first or fault
+            continue
+        if first:
+            found.notes.append(f"{first}; the checkpoint before it is used")
+        return found
+    raise first or Refused("no-checkpoint", f"cannot resume from {folder}", f"it holds no {checkpoint.NAME}")
+
+
+def _file(path: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
+    header = checkpoint.read(path)
+    cursor = cursors.decode(header.metadata, str(path))
+    fault = checkpoint.misfit(header, tensors, path)
+    if fault:
+        raise fault
+    what = f"cannot resume from {path}"
+    if cursor.dataset != terms.dataset:
+        raise Refused(
+            "other-data",
+            what,
+            f"it was trained on {cursor.dataset:,} samples, the script's data has {terms.dataset:,}",
+            "give it the same data, or load the model yourself and begin anew",
+        )
+    if cursor.seed != terms.seed and cursor.merged:
+        raise Refused(
+            "other-seed",
+            what,
+            f"an epoch was interrupted whose order came from seed {cursor.seed}, and the script has seed {terms.seed}",
+            f"use seed={cursor.seed}, or begin anew",
+        )
+    return Found(path.absolute(), cursor)

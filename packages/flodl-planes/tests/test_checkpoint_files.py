@@ -1,0 +1,171 @@
+"""A run's folder of checkpoints: what stands beside one, what is tidied away, which one a resume takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.records import checkpoint, resume, tensor_file
+from flodl_planes.records import cursor as cursors
+from flodl_planes.records.checkpoint_writer import CheckpointWriter, Job
+from flodl_planes.records.cursor import Cursor
+from flodl_wire.faults import Broken, Fault, Refused
+from flodl_wire.plane_messages import TensorSpec, Terms
+
+TENSORS = [TensorSpec("weight", [2, 3], "F32", "param", ["head.weight"]), TensorSpec("count", [], "I64", "buffer")]
+LAYOUT = lay_out(TENSORS)
+TERMS = Terms("cpu_cadence", 100, 10, 3, 5, False)
+
+
+def average(value: float) -> Any:
+    flat = np.zeros(LAYOUT.total_bytes, np.uint8)
+    flat[:24].view(np.float32)[:] = value
+    return flat
+
+
+def cursor(run: str, rounds: int, **changed: Any) -> Cursor:
+    plain: dict[str, Any] = {
+        "mode": "cpu_cadence", "reason": "checkpoint", "epoch": 1, "epochs": 3, "merged": [[0, 30]], "seed": 5,
+        "dataset": 100, "batch_size": 10, "world_size": 2,
+    }  # fmt: skip
+    return Cursor(run=run, rounds=rounds, **{**plain, **changed})
+
+
+def saved(runs: Path, run: str, *rounds: int, **changed: Any) -> Path:
+    """A run that saved at these rounds; each average holds its round's number."""
+    (runs / run).mkdir(parents=True)
+    writer = CheckpointWriter(runs / run, TENSORS, LAYOUT.offsets)
+    for number in rounds:
+        state = memoryview(tensor_file.write_header([], {"round": str(number)}))
+        writer.write(Job(cursor(run, number, **changed), average(number), state))
+    return runs / run
+
+
+def find(said: str, runs: Path, terms: Terms = TERMS, tensors: list[TensorSpec] = TENSORS) -> resume.Found:
+    return resume.find(said, runs, "20260101-000009-own", terms, tensors)
+
+
+def loaded(found: resume.Found) -> float:
+    flat = np.zeros(LAYOUT.total_bytes, np.uint8)
+    assert found.path
+    checkpoint.load(found.path, TENSORS, LAYOUT.offsets, flat)
+    return float(flat[:24].view(np.float32)[0])
+
+
+def test_average_cursor_and_state_belong_together_and_older_ones_are_tidied_away(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3, 7, 9)
+    found = find("latest", tmp_path)
+    assert (loaded(found), found.cursor and found.cursor.rounds) == (9.0, 9)
+    assert found.state == folder / "checkpoint.state-9.safetensors"
+    assert checkpoint.read(found.state).metadata == {"round": "9"}
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint.previous.safetensors", "checkpoint.safetensors",
+        "checkpoint.state-7.safetensors", "checkpoint.state-9.safetensors",
+    ]  # fmt: skip
+
+
+def test_a_save_without_a_state_of_its_own_names_the_last_one(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path, TENSORS, LAYOUT.offsets)
+    writer.write(Job(cursor("r", 3), average(3), memoryview(b"\x02\0\0\0\0\0\0\0{}")))
+    path = writer.write(Job(cursor("r", 4), average(4)))
+    stood = cursors.decode(checkpoint.read(path).metadata, "x")
+    assert (stood.rounds, stood.state_file, stood.state_round) == (4, "checkpoint.state-3.safetensors", 3)
+    assert (tmp_path / stood.state_file).exists()
+
+
+def test_the_outer_optimizer_comes_back_as_it_was(tmp_path: Path) -> None:
+    arrays = {"a.b": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([0.5])}
+    writer = CheckpointWriter(tmp_path, TENSORS, LAYOUT.offsets)
+    writer.write(Job(cursor("r", 3), average(3), outer=arrays))
+    back = checkpoint.read_outer(tmp_path / "checkpoint.outer-3.safetensors")
+    assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
+
+
+def test_the_newest_run_is_the_latest_and_a_name_or_a_path_means_what_it_says(tmp_path: Path) -> None:
+    older = saved(tmp_path, "20260101-000001-ffff", 3)
+    saved(tmp_path, "20260101-000002-aaaa", 5)
+    (tmp_path / "20260101-000003-bbbb").mkdir()  # saved nothing
+    assert loaded(find("latest", tmp_path)) == 5.0
+    for said in (older.name, str(older), str(older / "checkpoint.safetensors")):
+        assert loaded(find(said, tmp_path)) == 3.0
+
+
+@pytest.mark.parametrize("cut", [5, 40, -1])
+def test_a_file_cut_short_anywhere_gives_way_to_the_one_before(tmp_path: Path, cut: int) -> None:
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3, 5)
+    file = folder / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:cut])
+    found = find("latest", tmp_path)
+    assert loaded(found) == 3.0
+    assert len(found.notes) == 1 and "cut short" in found.notes[0] and found.notes[0].endswith("before it is used")
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff" * 8 + b"{}", b"\x02\0\0\0\0\0\0\0[]", b"x" * 100])
+def test_junk_costs_a_sentence_and_no_memory(tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / "runs" / "r").mkdir(parents=True)
+    (tmp_path / "runs" / "r" / "checkpoint.safetensors").write_bytes(junk)
+    with pytest.raises(Broken, match="cannot use"):
+        find("r", tmp_path / "runs")
+
+
+def test_auto_takes_the_last_run_that_fits_and_says_what_it_passed_over(tmp_path: Path) -> None:
+    saved(tmp_path, "20260101-000001-aaaa", 3)
+    saved(tmp_path, "20260101-000002-aaaa", 5, dataset=7)
+    found = find("auto", tmp_path)
+    assert loaded(found) == 3.0
+    assert "trained on 7 samples, the script's data has 100" in found.notes[0]
+    with pytest.raises(Refused, match="trained on 7 samples"):
+        find("latest", tmp_path)
+
+
+def test_auto_begins_anew_behind_a_run_that_is_complete(tmp_path: Path) -> None:
+    saved(tmp_path, "20260101-000001-aaaa", 3)
+    saved(tmp_path, "20260101-000002-aaaa", 5, epoch=3, merged=[])
+    found = find("auto", tmp_path)
+    assert found.path is None and "is complete" in found.notes[0]
+    with pytest.raises(Refused, match="its 3 epochs are done"):
+        find("latest", tmp_path)
+    assert find("auto", tmp_path / "nowhere") == resume.Found()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "why"),
+    [
+        ([TensorSpec("weight", [3, 3], "F32", "param", ["head.weight"]), TENSORS[1]], "its weight is F32 2×3"),
+        ([TensorSpec("weight", [2, 3], "F64", "param", ["head.weight"]), TENSORS[1]], "model has weight (F64 2×3)"),
+        ([TENSORS[0]], "it has count (I64 scalar), which the script's model lacks"),
+        ([*TENSORS, TensorSpec("bias", [2], "F32", "param")], "it has no bias (F32 2)"),
+    ],
+)
+def test_another_model_is_refused_by_the_first_tensor_that_differs(
+    tmp_path: Path, tensors: list[TensorSpec], why: str
+) -> None:
+    saved(tmp_path, "20260101-000001-aaaa", 3)
+    with pytest.raises(Fault) as caught:
+        find("latest", tmp_path, tensors=tensors)
+    assert caught.value.code == "wrong-model" and why in caught.value.why and caught.value.fix
+
+
+def test_another_seed_is_refused_where_an_epoch_was_interrupted(tmp_path: Path) -> None:
+    other = Terms("cpu_cadence", 100, 10, 3, 6, False)
+    saved(tmp_path, "20260101-000001-aaaa", 3)
+    with pytest.raises(Refused, match="order came from seed 5"):
+        find("latest", tmp_path, other)
+    saved(tmp_path, "20260101-000002-aaaa", 3, merged=[])
+    assert find("latest", tmp_path, other).path
+
+
+def test_a_model_that_flodl_did_not_save_is_not_gone_on_from(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, TENSORS, LAYOUT.offsets, average(1), {"format": "pt"})
+    with pytest.raises(Broken, match="not where training stood"):
+        find(str(tmp_path), tmp_path)
+
+
+def test_what_is_left_of_an_epoch_and_what_was_done_first() -> None:
+    assert cursors.remaining(100, []) == [[0, 100]]
+    assert cursors.remaining(100, [[60, 40], [10, 20]]) == [[0, 10], [30, 30]]
+    assert cursors.first([[0, 10], [30, 30]], 15) == [[0, 10], [30, 5]]
