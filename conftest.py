@@ -51,7 +51,7 @@ DOCKER = """\
 import json, os, sys
 words = sys.argv[1:]
 if words[-2:] == ["run", "--help"]:
-    print("Usage: docker compose run [OPTIONS] SERVICE\\n  -e, --env\\n  {options}")
+    print("Usage: docker compose run [OPTIONS] SERVICE\\n  -e, --env\\n  --rm\\n  {options}")
     sys.exit(0)
 assert words[0] == "compose", words
 rest, files, env, hosts = words[1:], [], [], []

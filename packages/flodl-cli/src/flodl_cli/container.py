@@ -71,8 +71,8 @@ def _knows_add_host(docker: str) -> bool:
             [docker, "compose", "run", "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"--add-host" in said.stdout
+        return True
+    return compose.takes_add_host(said.stdout.decode(errors="replace"))
 
 
 def _has_compose_file(folder: str) -> bool:

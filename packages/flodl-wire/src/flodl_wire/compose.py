@@ -45,6 +45,11 @@ def run_words(service: str, names: Iterable[str], pairs: Sequence[str], *, tty: 
     return [*words, service]
 
 
+def takes_add_host(run_help: str) -> bool:
+    """Whether the docker whose `compose run --help` says `run_help` has the option; one that says nothing may."""
+    return "--add-host" in run_help or "--rm" not in run_help
+
+
 def script(service: str, names: Iterable[str], pairs: Sequence[str], inner: str, complaint: Sequence[str]) -> str:
     """What `sh` in the project's folder does to become `inner`, which `sh` runs in the service; without a docker it
     says the lines of `complaint` and exits 127. One line, because a csh as login shell takes no other.
@@ -62,8 +67,8 @@ def script(service: str, names: Iterable[str], pairs: Sequence[str], inner: str,
         f'COMPOSE_FILE="$COMPOSE_FILE${{COMPOSE_PATH_SEPARATOR:-:}}"{shlex.quote(over)}; export COMPOSE_FILE; else ',
         f'for f in {" ".join(FILES)}; do if [ -f "$f" ]; then set -- -f "$f"; o="${{f%.*}}.override.${{f##*.}}"; ',
         f'if [ -f "$o" ]; then set -- "$@" -f "$o"; fi; set -- "$@" -f {shlex.quote(over)}; break; fi; done; fi; ',
-        'case "$(docker compose run --help 2>/dev/null)" in *--add-host*) ',
-        f'exec docker compose "$@" {shlex.join([*run_words(service, names, pairs), "sh", "-c", inner])};; esac; ',
-        f'exec docker compose "$@" {shlex.join([*run_words(service, names, ()), "sh", "-c", inner])}',
+        'case "$(docker compose run --help 2>/dev/null)" in *--add-host*) ;; *--rm*) ',
+        f'exec docker compose "$@" {shlex.join([*run_words(service, names, ()), "sh", "-c", inner])};; esac; ',
+        f'exec docker compose "$@" {shlex.join([*run_words(service, names, pairs), "sh", "-c", inner])}',
     ]
     return "".join(steps)
