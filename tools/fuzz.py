@@ -251,6 +251,7 @@ async def besiege(port: int, pid: int, connections: int, seed: int) -> str:
     """All strangers, and good hosts and readers between them."""
     slowest_join = slowest_look = 0.0
     members: list[asyncio.Task[None]] = []
+    await read_state(port)  # the port listens before the loop behind it has all of its own descriptors
     warm, files = 0, open_files(pid)
     step = max(CROWD, connections // 20)
     for start in range(0, connections, step):
