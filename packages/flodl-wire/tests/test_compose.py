@@ -1,4 +1,4 @@
-"""The words for docker compose, and the script that says them elsewhere. (That a shell runs it: flodl-agent's tests.)"""
+"""The words for docker compose, and the script that says them elsewhere. (A shell runs it in flodl-agent's tests.)"""
 
 from __future__ import annotations
 
