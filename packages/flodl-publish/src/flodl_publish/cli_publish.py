@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
-from flodl_publish import report, settings
-from flodl_publish.publishing import Wish, publish
+from flodl_publish import settings
+from flodl_publish.place import Place
+from flodl_publish.settings import Handed, Settings
+from flodl_publish.standing import Glance
 from flodl_wire import exits
 from flodl_wire.faults import printable
 
@@ -46,8 +49,23 @@ def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(words)
     given = settings.handed(options.config)
     flags = {key: getattr(options, key) for key in settings.KEYS if key != "args"}
+    settled = settings.settle(given, flags, tail)
+    glance = None
+    if settled.source.kind == "file" and not (options.gate or options.dry_run):
+        glance = Glance(Path(settled.source.path), Place(settled.to))  # it looks while we load the rest
+    try:
+        return _publish(options, given, settled, glance)
+    finally:
+        if glance is not None:
+            glance.end()
+
+
+def _publish(options: argparse.Namespace, given: Handed, settled: Settings, glance: Glance | None) -> int:
+    from flodl_publish import report
+    from flodl_publish.publishing import Wish, publish
+
     wish = Wish(
-        settings=settings.settle(given, flags, tail),
+        settings=settled,
         gates=options.gate,
         project=given.project,
         host=options.host or given.controller,
@@ -55,6 +73,6 @@ def main(argv: list[str] | None = None) -> int:
         dry_run=options.dry_run,
         wait=options.wait,
     )
-    done = publish(wish, lambda text: print(f"flodl-publish: {printable(text)}", file=sys.stderr, flush=True))
+    done = publish(wish, lambda text: print(f"flodl-publish: {printable(text)}", file=sys.stderr, flush=True), glance)
     print(json.dumps(done.as_dict()) if options.json else report.render(done))
     return exits.DONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -187,6 +186,8 @@ def _make_room(target: Path, path: str, made: set[str]) -> None:
     except FileNotFoundError:
         pass
     except (IsADirectoryError, PermissionError):
+        import shutil  # felt in every start, and needed hardly ever
+
         shutil.rmtree(whole)
 
 

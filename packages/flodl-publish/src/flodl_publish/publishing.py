@@ -8,40 +8,42 @@ takes. All that can be refused is refused before, while the run published last s
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
+import json
 import os
-import posixpath
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from flodl_publish import (
     building,
+    checking,
     copying,
-    imports,
     lock,
     mirror,
-    projects,
     recipe,
     selection,
     sidecar,
+    standing,
     unchanged,
 )
 from flodl_publish.building import Built, Work
 from flodl_publish.index import Index, sync_folder, write_whole
 from flodl_publish.place import Place
 from flodl_publish.report import Report, worker_specs
-from flodl_publish.run_manifest import RunManifest
+from flodl_publish.run_manifest import Digest, RunManifest
 from flodl_publish.settings import Settings
 from flodl_publish.source import without_secrets
+from flodl_publish.standing import Glance
 from flodl_publish.tree import SIDECAR, Tree
 from flodl_wire import environ, libtorch
 from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.libtorch import Variant
+
+OTHERS = 1000  # Python files of the tree that are kept in mind for the gate, which looks at fewer
 
 
 @dataclass(frozen=True)
@@ -57,32 +59,92 @@ class Wish:
     wait: bool = False
 
 
-def publish(wish: Wish, say: Callable[[str], None]) -> Report:
-    """Raises a Fault; its text says whether the run published before still stands."""
+@dataclass
+class Filled:
+    """The served tree as it is now. `settled`: all of it was looked at, and nothing had to be done."""
+
+    digest: Digest
+    done: mirror.Mirrored
+    settled: bool = True
+
+
+def publish(wish: Wish, say: Callable[[str], None], glance: Glance | None = None) -> Report:
+    """`glance`: begun before, of this very source. Raises a Fault; its text says whether the run published before still
+    stands.
+    """
     began = time.monotonic()
-    settings = wish.settings
-    place = Place(settings.to)
+    place = Place(wish.settings.to)
     variants = _variants(wish)
+    asked = json.dumps([wish.settings.source.text, wish.settings.cwd, wish.settings.bin, wish.settings.build])
     with _room(place), lock.held(place.state, "publish", wait=wish.wait, say=say):
-        source = _bring(settings, place, say)
-        intact = unchanged.look_beside(place)
-        try:
-            tree = selection.select(source)
-        finally:
-            there = intact()
-        _check(settings, source, tree)
-        _warn(settings, source, tree)
-        report = _report(wish, place, tree)
-        if wish.dry_run:
-            return report
-        try:
-            _commit(wish, place, source, tree, variants, report, there, say)
-        except BaseException:
-            for warning in tree.warnings:  # they may be the cause
-                say(f"warning: {warning}")
-            raise
+        seen = standing.recall(place, glance, asked) if glance and not wish.dry_run else None
+        if seen is not None:
+            report = _publish_again(wish, place, seen, variants, say)
+        else:
+            report = _publish_anew(wish, place, variants, say, glance, asked)
     report.seconds = round(time.monotonic() - began, 3)
     return report
+
+
+def _publish_again(
+    wish: Wish, place: Place, seen: dict[str, Any], variants: list[Variant | None], say: Callable[[str], None]
+) -> Report:
+    """Nothing has changed: only the gate is anew, and the manifest."""
+    report = _report(wish, place, seen)
+    filled = Filled(Digest(**seen["digest"]), mirror.Mirrored())
+    _commit(wish, place, Tree(), seen["others"], variants, report, lambda: filled, say)
+    return report
+
+
+def _publish_anew(
+    wish: Wish,
+    place: Place,
+    variants: list[Variant | None],
+    say: Callable[[str], None],
+    glance: Glance | None,
+    asked: str,
+) -> Report:
+    settings = wish.settings
+    source = _bring(settings, place, say)
+    intact = unchanged.look_beside(place)
+    try:
+        tree = selection.select(source)
+    finally:
+        there = intact()
+    checking.check(settings, source, tree)
+    checking.warn(settings, source, tree)
+    seen = _seen(settings, tree)
+    report = _report(wish, place, seen)
+    if wish.dry_run:
+        return report
+    try:
+        filled = _commit(
+            wish, place, tree, seen["others"], variants, report, lambda: _filled(place, source, tree, there), say
+        )
+    except BaseException:
+        for warning in tree.warnings:  # they may be the cause
+            say(f"warning: {warning}")
+        raise
+    plain = recipe.choose(place.tree / settings.cwd, settings.build).kind == "nothing"
+    if glance and filled.settled and plain and not wish.gates and not tree.inner:
+        with contextlib.suppress(OSError):
+            standing.remember(place, glance, asked, {**seen, "digest": asdict(filled.digest)})
+    return report
+
+
+def _seen(settings: Settings, tree: Tree) -> dict[str, Any]:
+    """What a report tells of the tree, and the Python files that the gate looks at, as plain data."""
+    start = settings.cwd + "/" if settings.cwd else ""
+    return {
+        "files": len(tree.files),
+        "links": len(tree.links),
+        "bytes": tree.bytes,
+        "largest": [{"path": path, "bytes": count} for path, count in tree.largest()],
+        "left_out": [{"path": each.path, "why": each.why} for each in tree.left_out],
+        "warnings": list(tree.warnings),
+        "by": tree.by,
+        "others": [path for path in tree.files if path.endswith(".py") and path.startswith(start)][:OTHERS],
+    }
 
 
 def _variants(wish: Wish) -> list[Variant | None]:
@@ -107,6 +169,8 @@ def _bring(settings: Settings, place: Place, say: Callable[[str], None]) -> Path
     origin = place.state / "fetched-from"
     kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
     if place.fetched.exists() and (not origin.exists() or origin.read_text() != kind):
+        import shutil
+
         shutil.rmtree(place.fetched)
     login = pulling.Login(settings.identity)
     if source.kind == "git":
@@ -117,59 +181,7 @@ def _bring(settings: Settings, place: Place, say: Callable[[str], None]) -> Path
     return place.fetched
 
 
-def _check(settings: Settings, source: Path, tree: Tree) -> None:
-    if not tree.files:
-        raise Refused("empty", f"cannot publish {settings.source.origin}", "it holds no file that travels")
-    if settings.cwd and not tree.holds_folder(settings.cwd):
-        why = "nothing in it travels" if (source / settings.cwd).is_dir() else "there is no such folder in the source"
-        raise Refused("no-cwd", f"cannot publish with --cwd {settings.cwd}", why)
-    _check_program(settings, source, tree)
-    for path, named_by in projects.needed(source, settings.cwd).items():
-        file = source / path
-        if path == "." or tree.holds_folder(path) or path in tree.files:
-            continue
-        rule = _rule(source, tree, path)
-        what = f"cannot publish {settings.source.origin}"
-        if not file.exists():
-            raise Refused("no-dependency", what, f"{named_by} depends on {path}, and there is no such path")
-        raise Refused("no-dependency", what, f"{named_by} depends on {path}, which does not travel: {rule}")
-
-
-def _check_program(settings: Settings, source: Path, tree: Tree) -> None:
-    """Where nothing is built, a program that is not there now will not be there later either."""
-    program = posixpath.normpath(f"{settings.cwd or '.'}/{settings.bin}")
-    if program in tree.files or program in tree.links:
-        return
-    if recipe.choose(source / settings.cwd, settings.build).kind != "nothing":
-        return
-    what, fix = f"cannot publish with --bin {settings.bin}", "--bin is relative to the project's folder (--cwd)"
-    if (source / program).exists():
-        raise Refused("no-bin", what, f"it does not travel: {_rule(source, tree, program)}", fix)
-    close = difflib.get_close_matches(program, tree.files, 1)
-    near = f"; did you mean {posixpath.relpath(close[0], settings.cwd or '.')}?" if close else ""
-    raise Refused("no-bin", what, f"there is no such file in the source{near}", fix)
-
-
-def _warn(settings: Settings, source: Path, tree: Tree) -> None:
-    """Modules that the program imports here and that would be missing there, by the rule that keeps them out."""
-    program = posixpath.normpath(f"{settings.cwd or '.'}/{settings.bin}")
-    if not program.endswith(".py") or not (source / program).is_file():
-        return
-    places = imports.roots(settings.cwd, program)
-    for path, importer in imports.closure(source, program, places).items():
-        if path not in tree.files:
-            by = f"{importer} imports it" if importer else "it is what workers run"
-            tree.warnings.append(f"{path} does not travel, and {by}: {_rule(source, tree, path)}")
-
-
-def _rule(source: Path, tree: Tree, path: str) -> str:
-    if tree.by == "git":
-        rule = selection.ignore_rule(source, path)
-        return f"git ignores it by {rule}" if rule else "git does not track it"
-    return f"{selection.is_built(path) or path} counts as an environment, a cache or a build"
-
-
-def _report(wish: Wish, place: Place, tree: Tree) -> Report:
+def _report(wish: Wish, place: Place, seen: dict[str, Any]) -> Report:
     settings = wish.settings
     host = wish.host or os.environ.get(environ.HOST_NAME) or os.uname().nodename
     user = os.environ.get(environ.HOST_USER) or _user()
@@ -188,13 +200,8 @@ def _report(wish: Wish, place: Place, tree: Tree) -> Report:
         cwd=settings.cwd,
         build=settings.build,
         bin=settings.bin,
-        files=len(tree.files),
-        links=len(tree.links),
-        bytes=tree.bytes,
-        largest=[{"path": path, "bytes": count} for path, count in tree.largest()],
-        left_out=[{"path": each.path, "why": each.why} for each in tree.left_out],
-        warnings=list(tree.warnings),
-        by=tree.by,
+        **{key: seen[key] for key in ("files", "links", "bytes", "largest", "left_out", "by")},
+        warnings=list(seen["warnings"]),
         dry_run=wish.dry_run,
     )
 
@@ -211,13 +218,13 @@ def _user() -> str:
 def _commit(
     wish: Wish,
     place: Place,
-    source: Path,
     tree: Tree,
+    others: list[str],
     variants: list[Variant | None],
     report: Report,
-    there: tuple[int, int],
+    fill: Callable[[], Filled],
     say: Callable[[str], None],
-) -> None:
+) -> Filled:
     settings = wish.settings
     place.tree.mkdir(parents=True, exist_ok=True)
     stood = place.manifest.exists()
@@ -225,9 +232,9 @@ def _commit(
         place.manifest.unlink()
         sync_folder(place.tree)
     with _without_manifest(stood):
-        done = _fill(place, source, tree, there)
-        data = _sidecar(place, tree, done)
-        builds = _gates(wish, place, tree, done.hashes, variants, say)
+        filled = fill()
+        done = filled.done
+        builds = _gates(wish, place, tree, others, done.hashes, variants, say)
         manifest = RunManifest(
             bin=settings.bin,
             run=os.urandom(16).hex(),
@@ -238,7 +245,7 @@ def _commit(
             origin=settings.source.origin,
             toolchain=_toolchain(builds, place, settings),
             built=not wish.no_build,
-            digest=sidecar.digest(data, tree),
+            digest=filled.digest,
         )
         write_whole(place.manifest, manifest.render())
     report.run, report.published_epoch, report.built = manifest.run, manifest.published_epoch, manifest.built
@@ -249,14 +256,22 @@ def _commit(
         report.gates.append({"variant": built.variant, "recipe": built.recipe, "seconds": built.seconds})
     if builds:
         report.build = settings.build or builds[0].recipe.replace(recipe.WORDS["nothing"], "")
+    return filled
 
 
-def _fill(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> mirror.Mirrored:
-    """The served tree becomes `tree`; the indexes are kept also when that fails, for the next try."""
+def _filled(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> Filled:
+    done, settled = _fill(place, source, tree, there)
+    return Filled(sidecar.digest(_sidecar(place, tree, done), tree), done, settled)
+
+
+def _fill(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> tuple[mirror.Mirrored, bool]:
+    """The served tree becomes `tree`; True when it was so already. The indexes are kept also when that fails, for the
+    next try.
+    """
     known = Index.load(place.state / "source.json")
     kept = unchanged.settled(tree, place, known, there)
     if kept is not None:
-        return kept
+        return kept, True
     ours = Index.load(place.state / "tree.json")
     (place.state / "sidecar").unlink(missing_ok=True)  # what it vouches for is about to change
     try:
@@ -265,7 +280,7 @@ def _fill(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> mir
         with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
             known.save(place.state / "source.json")
             ours.save(place.state / "tree.json")
-    return kept
+    return kept, False
 
 
 def _sidecar(place: Place, tree: Tree, done: mirror.Mirrored) -> bytes:
@@ -285,14 +300,13 @@ def _gates(
     wish: Wish,
     place: Place,
     tree: Tree,
+    others: list[str],
     hashes: dict[str, str],
     variants: list[Variant | None],
     say: Callable[[str], None],
 ) -> list[Built]:
     """Each variant's build, in a copy of the tree of its own: what a build leaves behind is never served."""
     settings = wish.settings
-    start = settings.cwd + "/" if settings.cwd else ""
-    others = [path for path in tree.files if path.endswith(".py") and path.startswith(start)]
     builds: list[Built] = []
     for variant in variants:
         where, state = place.tree, place.state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +113,8 @@ def _left_to_the_variant(project: Path, variant: Variant | None) -> list[str]:
 
 
 def _tool(name: str, install: str) -> str:
+    import shutil
+
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from flodl_publish import standing
 from flodl_publish.tree import OWN, FileStat, LeftOut, Tree, drop_leaving_links
 from flodl_wire.faults import Refused
 
@@ -54,14 +55,12 @@ def git(root: Path, *words: str, check: bool = True) -> bytes:
 
 
 def _begin_git(root: Path, *words: str) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     return subprocess.Popen(
         ["git", "-C", str(root), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env=standing.environment(),
     )
 
 
@@ -114,6 +113,7 @@ def _builds_last(path: str) -> tuple[bool, str]:
 
 def _inner_repository(root: Path, path: str, inside: str, tree: Tree) -> None:
     """A submodule, or a repository that merely lies here."""
+    tree.inner = True
     if (root / path / ".git").exists():
         tree.warnings.append(f"{inside}{path} is a repository of its own: what its git tracks travels too")
         _by_git(root / path, f"{inside}{path}/", tree)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import posixpath
@@ -98,6 +97,8 @@ def settle(given: Handed, flags: Mapping[str, str | None], tail: list[str] | Non
 def _checked(block: dict[str, Any]) -> dict[str, Any]:
     for key, value in block.items():
         if key not in KEYS:
+            import difflib  # its import is felt in every publish
+
             close = difflib.get_close_matches(str(key), KEYS, 1)
             why = "--no-build has no key on purpose: it would ship every typo to come" if key == "no_build" else ""
             raise _refuse(key, "there is no such key" + (f"; did you mean {close[0]}?" if close else ""), why)

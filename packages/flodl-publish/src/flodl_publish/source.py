@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from flodl_wire import remote_path
 from flodl_wire.faults import Refused
 
 GIT_SCHEMES = ("git+https://", "git+ssh://", "git+file://")
@@ -69,6 +68,8 @@ def parse(text: str) -> Source:
 
 def _rsync(text: str, refuse: object) -> Source:
     assert callable(refuse)
+    from flodl_wire import remote_path  # most sources are folders of this box
+
     found = remote_path.parse(text[len("rsync://") :])
     if isinstance(found, str):
         raise refuse(found, f"write rsync://{remote_path.FORM}")

@@ -44,6 +44,7 @@ class Tree:
     left_out: list[LeftOut] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     by: str = "walk"  # or git
+    inner: bool = False  # it holds a repository of its own
 
     @property
     def bytes(self) -> int:
