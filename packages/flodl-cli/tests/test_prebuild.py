@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -214,6 +215,38 @@ def test_ctrl_c_ends_every_build(project: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         build_all(plan(project, "exec sleep 100"), quiet=True)
     assert [process.returncode for process in ended] == [-15, -15]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_every_build_before_it_ends_fdl(project: Path, number: signal.Signals) -> None:
+    """Each build writes its own pid and waits; the last one to come up sends the signal."""
+    (project / "fdl.yml").write_text(
+        "commands: {t: {run: 'true', cluster: true, build: 'echo $$ >>\"$COUNT\"; exec sleep 100'}}\n"
+        "cluster:\n"
+        "  controller: {host: 10.0.0.1, path: /p}\n"
+        "  workers: [{host: a, local_devices: 0, path: /p, nccl_socket_ifname: e},\n"
+        "            {host: b, local_devices: 0, path: /p, nccl_socket_ifname: e}]\n"
+    )
+    program = (
+        "import os, sys, threading, time\n"
+        "from flodl_cli import sibling; sibling.find = lambda name: None if name.startswith('fdl-') else '/x/' + name\n"
+        "from flodl_cli import building\n"
+        "up = building._Site._until_ended\n"
+        "def watched(*args):\n"
+        "    def tell():\n"
+        "        while not os.path.exists(os.environ['COUNT']) or len(open(os.environ['COUNT']).read().split()) < 2:\n"
+        "            os.sched_yield()\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "    if threading.active_count() < 4:\n"
+        "        threading.Thread(target=tell, daemon=True).start()\n"
+        "    return up(*args)\n"
+        "building._Site._until_ended = watched\n"
+        "from flodl_cli.main import main; sys.exit(main(['t']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == (130 if number == signal.SIGINT else -number), done.stderr
+    for pid in (project.parent / "count").read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(project: Path) -> None:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def build_all(plan: Prebuild, *, quiet: bool = False) -> dict[str, Site]:
     been ended. A host's `site/` is replaced whole, at the end; one that fails leaves the one before.
     """
     site = _Site(plan, quiet)
-    with ThreadPoolExecutor(max_workers=len(plan.builds)) as pool:
+    with _hear_the_end(), ThreadPoolExecutor(max_workers=len(plan.builds)) as pool:
         try:
             futures = [pool.submit(site.build, build) for build in plan.builds]
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -50,6 +51,29 @@ def build_all(plan: Prebuild, *, quiet: bool = False) -> dict[str, Site]:
             site.give_up()
             raise
         return {build.host: future.result() for build, future in zip(plan.builds, futures, strict=True)}
+
+
+class _Ended(BaseException):
+    """TERM or HUP came: the builds have sessions of their own, so nobody else ends them."""
+
+
+@contextlib.contextmanager
+def _hear_the_end() -> Iterator[None]:
+    """TERM and HUP unwind what runs here, and only then end this process."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+
+    def heard(number: int, frame: object) -> None:
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, heard) for number in numbers}
+    try:
+        yield
+    except _Ended as ended:
+        signal.signal(ended.args[0], signal.SIG_DFL)
+        os.kill(os.getpid(), ended.args[0])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def what_is_there(plan: Prebuild) -> dict[str, Site]:
