@@ -203,6 +203,26 @@ def test_ranks_that_do_not_wait_find_the_encoded_average_beside_their_snapshot(m
         consensus = averages[0].astype(np.float64)
 
 
+@pytest.mark.parametrize("beside", [{"a"}, set()], ids=["beside", "remote"])
+def test_a_run_that_goes_on_takes_up_its_consensus_and_its_momentum(make_world: Any, beside: set[str]) -> None:
+    outer = {"kind": "nesterov", "lr": 0.5, "momentum": 0.5}
+    world = make_world({"a": [0], "b": [1]}, beside, elements=5000, wire="bf16", outer=outer).start()
+    world.transport.restore_outer({"w": np.full(5000, 2.0, np.float32), "another": np.zeros(3, np.float32)})
+    given = np.full(5000, 3.0, np.float32).view(np.uint8)
+    working = [rank.take_part() for rank in world.ranks.values()]
+    said = Round(0, {"0": 1.0}, 0, False, given=True)
+    assert world.transport.start_round(said, ["a", "b"], given)
+    for done in working:
+        done.result(WAIT)
+    assert all((rank.floats == 3.0).all() for rank in world.ranks.values())
+    for rank in world.ranks.values():
+        rank.floats[:] += 1.0
+    world.round(1, {"0": 0.5, "1": 0.5}, wire="bf16", outer=True)
+    memory = 0.5 * 2.0 + 1.0
+    np.testing.assert_array_equal(world.ranks[1].floats, 3.0 + 0.5 * (1.0 + 0.5 * memory))
+    np.testing.assert_array_equal(world.transport.outer_state()["w"], memory)
+
+
 def test_a_round_in_which_nobody_moves_after_a_broken_one_leaves_everything_as_it_was(make_world: Any) -> None:
     world = make_world({"a": [0], "b": [1], "c": [2]}, {"a"}, elements=3 * CHUNK_BYTES // 4, wire="bf16")
     false = dial("127.0.0.1", world.port, bytes(range(16)), trash)

@@ -33,7 +33,9 @@ def restore(cadence: Cadence, saved: Mapping[str, Any], places: Mapping[int, str
     if not isinstance(anchor, int) or not isinstance(speeds, dict):
         return
     settings = cadence.settings
-    cadence.anchor = min(max(anchor, settings.floor), settings.ceiling)
+    cadence.anchor = max(anchor, settings.floor)
+    if settings.max_anchor is not None:  # else the link had asked for it
+        cadence.anchor = min(cadence.anchor, settings.max_anchor)
     for rank, trust in cadence.trust.items():
         ms = speeds.get(places[rank])
         if isinstance(ms, (int, float)):

@@ -58,7 +58,8 @@ class NextConsensus:
     def begin(self, round: Round, buffer: Bytes) -> None:
         """An attempt of `round` begins; it is to be made in `buffer`."""
         if buffer is not self.consensus.current:
-            self.consensus.move_to(buffer)
+            # A round that refers to no consensus makes one, or was given one, which lies in `buffer` already.
+            self.consensus.move_to(buffer, keep=round.outer or round.wire != "float32")
         self.consensus.begin(round.round)
 
     def handles(self, round: Round, chunk: Chunk) -> bool:

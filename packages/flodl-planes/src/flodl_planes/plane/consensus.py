@@ -62,12 +62,15 @@ class Consensus:
                 self._saved[number] = True
         return self._kept[part]
 
-    def move_to(self, buffer: Bytes) -> None:
-        """From now on the consensus stands in `buffer`: the memory it stood in belongs to a host that is lost."""
+    def move_to(self, buffer: Bytes, *, keep: bool = True) -> None:
+        """From now on the consensus stands in `buffer`: the memory it stood in belongs to a host that is lost. Without
+        `keep` it is whatever lies in `buffer`.
+        """
         with self._lock:
             self._restore()
             self._round = None
-            np.copyto(buffer, self.current)
+            if keep:
+                np.copyto(buffer, self.current)
             self.current = buffer
 
     def _restore(self) -> None:
