@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+
 import pytest
 
 from flodl_agent import torch_pip
@@ -78,6 +81,18 @@ def test_a_torch_is_the_build_that_it_says_it_is(label: str, cuda: str | None, h
 def test_pip_is_told_the_version_and_where_to_look() -> None:
     assert pip_words("2.13.0", "https://i", None) == ["torch==2.13.0", "--index-url", "https://i"]
     assert pip_words("", None, "/wheels") == ["torch", "--find-links", "/wheels"]
+
+
+def test_an_environment_without_pip_takes_the_one_that_python_brings_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pip" else known(name))
+    try:
+        command = torch_pip._command("cannot")
+    except Refused as fault:
+        assert "there is no pip for" in str(fault) and "apt install python3-venv" in fault.fix
+        return
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("pip ") and ".whl" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ def download(build: Build, root: Path, where: Where, say: Say, *, force: bool = 
             return libtorch.read(build.variant, folder)
         what = f"cannot download torch for {build.label}"
         words, found = _choose(build, where, what, say)
-        origin = found.url.rpartition("/")[0]
-        say(f"torch {found.version} from {origin}, with {len(found.rest)} more packages")
+        if found.version:
+            origin = found.url.rpartition("/")[0]
+            say(f"torch {found.version} from {origin}, with {len(found.rest)} more packages")
         scratch = folder.with_name(f".{build.label}.{os.getpid()}.part")
         began = time.monotonic()
         try:

@@ -63,7 +63,12 @@ def resolve(words: Sequence[str], what: str) -> Found:
     with tempfile.TemporaryDirectory(prefix="flodl-pip-") as folder:
         report = Path(folder) / "report.json"
         target = ["--target", f"{folder}/none", "--dry-run", "--report", str(report), "--quiet", "--retries", "1"]
-        _pip([*target, *words], what, show=False)
+        try:
+            _pip([*target, *words], what, show=False)
+        except Broken as fault:
+            if "no such option" in fault.why:  # before pip 22.2: what it gives is seen when it is there
+                return Found("", "", {})
+            raise
         entries = json.loads(report.read_text("utf-8"))["install"]
     named = {str(each["metadata"]["name"]).lower(): each for each in entries}
     torch = named.get("torch")
@@ -89,12 +94,9 @@ def install(words: Sequence[str], site: Path, what: str) -> None:
 
 
 def _pip(words: Sequence[str], what: str, *, show: bool, scratch: Path | None = None) -> None:
-    if importlib.util.find_spec("pip") is None:
-        fix = f"{sys.executable} -m ensurepip, or install it with the system's package manager"
-        raise Refused("no-tool", what, f"there is no pip for {sys.executable}", fix)
     us = os.getpid()
     process = start(
-        [sys.executable, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *words],
+        [*_command(what), "install", "--no-input", "--disable-pip-version-check", *words],
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if show else subprocess.DEVNULL,  # the bar is drawn there; our stdout is a result
         stderr=subprocess.PIPE,
@@ -121,6 +123,18 @@ def _pip(words: Sequence[str], what: str, *, show: bool, scratch: Path | None = 
             raise
     if process.returncode:
         raise failed(what, said, process.returncode)
+
+
+def _command(what: str) -> list[str]:
+    """pip, installed here or as the wheel that Python brings along (environments made by uv have none)."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    bundle = importlib.util.find_spec("ensurepip")
+    folder = Path(bundle.origin).parent / "_bundled" if bundle and bundle.origin else Path("/usr/share/python-wheels")
+    for wheel in (*folder.glob("pip-*.whl"), *Path("/usr/share/python-wheels").glob("pip-*.whl")):
+        return [sys.executable, str(wheel / "pip")]  # pip runs from its wheel
+    fix = f"install it for {sys.executable}: uv pip install pip, or apt install python3-venv"
+    raise Refused("no-tool", what, f"there is no pip for {sys.executable}", fix)
 
 
 def failed(what: str, said: Sequence[str], code: int) -> Fault:
