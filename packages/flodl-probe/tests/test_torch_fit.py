@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,9 @@ def test_a_variant_is_found_by_flag_by_arch_by_the_project_and_by_the_user(tmp_p
         assert find(str(chosen)).valid_dir, chosen
     assert find().info == {"torch": "2.13.0", "python": "cp311", "archs": "8.0;9.0"}
     assert libtorch_variant.find(None, None, None, tmp_path) is None
+    (home / f".flodl/libtorch/.active.{os.uname().nodename}").write_text("precompiled/cpu")
+    (project / f"libtorch/.active.{os.uname().nodename}").write_text("precompiled/gone")
+    assert find().why.endswith("names it, and it is not there"), "this host's own pointer goes ahead"
 
 
 def test_each_way_in_which_a_variant_is_none_is_said(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flodl_probe.facts import Libtorch
+from flodl_wire.libtorch import pointers
 
 _FAMILIES = ("precompiled", "builds")
 
@@ -21,8 +22,9 @@ def find(given: str | None, arch: str | None, project: Path | None, home: Path) 
         there = next((place for place in places if place.is_dir()), None)
         return _variant(there) if there else Libtorch(str(places[0]), why="there is no such folder")
     for root in roots:
-        if (root / ".active").is_file():
-            return _pointed(root / ".active")
+        for pointer in pointers(root):  # this host's own goes ahead
+            if pointer.is_file():
+                return _pointed(pointer)
     return None
 
 
