@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import threading
@@ -180,6 +181,8 @@ class World:
         return {host: outcome.result(WAIT) for host, outcome in self.outcomes.items()}
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.door.shutdown(socket.SHUT_RDWR)  # or the thread that accepts there would keep this world for ever
         self.door.close()
         for rank in self.ranks.values():
             if hasattr(rank, "plane"):

@@ -24,8 +24,8 @@ from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.plane.contribution import carries
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import MEAN, Chunk, Layout
+from flodl_planes.plane.outgoing import averages
 from flodl_planes.plane.sealed_socket import Stream
-from flodl_planes.relay.process import averages
 from flodl_wire.plane_messages import Commit, Round
 
 Bytes = NDArray[np.uint8]

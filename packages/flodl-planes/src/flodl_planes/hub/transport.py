@@ -7,7 +7,6 @@ Each relay has one receiving thread, which also adds up what it has received.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import socket
@@ -24,21 +23,19 @@ from numpy.typing import NDArray
 from flodl_planes.coordinator import transport_events as events
 from flodl_planes.hub.arrivals import Arrivals
 from flodl_planes.hub.averager import Attempt
-from flodl_planes.hub.next_consensus import NextConsensus
+from flodl_planes.hub.recipe import Recipe
 from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.hub.states import States
 from flodl_planes.plane.encoding import average_size, sum_size
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import Layout
-from flodl_planes.plane.outer import OuterOptimizer, read_outer
 from flodl_planes.plane.segment import Segment
 from flodl_planes.plane.share import crossed, finish_line
 from flodl_planes.plane.words import wait_until
 from flodl_wire import deadlines
-from flodl_wire.faults import Broken, Refused
+from flodl_wire.faults import Broken
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
-    WIRES,
     Commit,
     Expel,
     FromRank,
@@ -55,7 +52,6 @@ from flodl_wire.plane_messages import (
     Shared,
     State,
     StatePart,
-    TensorSpec,
     ToRank,
 )
 
@@ -93,10 +89,7 @@ class HubTransport:
         self.states = States()
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
-        self._tensors: list[TensorSpec] = []
-        self._wire = "float32"
-        self._outer: OuterOptimizer | None = None
-        self._next: NextConsensus | None = None
+        self._recipe: Recipe | None = None  # with the first hello
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
         self._closed = False
@@ -162,7 +155,7 @@ class HubTransport:
             average = self._own_average() if own is None else own
             if given is not None:
                 np.copyto(average, given)
-            upcoming = self._upcoming(average)
+            upcoming = self._recipe.making(average) if self._recipe else None
             self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made, upcoming)
             self._attempt.begin()
             self._begun.put(self._attempt)
@@ -180,10 +173,10 @@ class HubTransport:
         one), valid until the next is decided. Empty when this run has none.
         """
         with self._lock:
-            upcoming = self._next
-            if upcoming is None and self._outer is not None and self.layout is not None:
-                upcoming = self._upcoming(self._own_average())
-            return upcoming.outer_state() if upcoming else {}
+            if self._recipe is None or self._recipe.outer is None:
+                return {}
+            made = self._recipe.making(self._own_average())
+            return made.outer_state() if made else {}
 
     def restore_outer(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on with what `outer_state` gave in an earlier run; before the first round that uses it. Parameters that
@@ -192,6 +185,7 @@ class HubTransport:
         for name, memory in self.outer_state().items():
             if name in state:
                 np.copyto(memory, state[name].reshape(memory.shape))
+
     def rescued(self) -> NDArray[np.uint8] | None:
         """The last average that was decided, for a run that fails: also one that the ranks of this box have made among
         themselves. None when it is not in reach, or not whole.
@@ -228,12 +222,6 @@ class HubTransport:
         self._begun.put(None)
 
     # rounds
-
-    def _upcoming(self, average: NDArray[np.uint8]) -> NextConsensus | None:
-        """What makes more of an average than an average, in runs that ask for it."""
-        if self._next is None and self.layout and (self._wire != "float32" or self._outer):
-            self._next = NextConsensus(self.layout, self._tensors, self._wire, self._outer, average)
-        return self._next
 
     def _own_average(self) -> NDArray[np.uint8]:
         assert self.layout
@@ -338,7 +326,8 @@ class HubTransport:
             self._own_rank(link, message.rank)
             body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
             if isinstance(body, RankHello) and self.layout is None:
-                self._learn(body)
+                self._recipe = Recipe(body)
+                self.layout = self._recipe.layout
                 self._attach(link)
             self._events.put(events.FromRank(message.rank, body))
             if isinstance(body, State) and self.states.announced(message.rank, body, link.state(body)):
@@ -367,16 +356,6 @@ class HubTransport:
                 )
             link.shared = message
             self._attach(link)
-
-    def _learn(self, hello: RankHello) -> None:
-        """What the first hello says of the model and how it is averaged. A world whose others differ, or whose terms
-        are wrong, is refused by the coordinator before its first round.
-        """
-        self.layout, self._tensors = Layout.of_sections(hello.sections), hello.tensors
-        if hello.terms.wire in WIRES:
-            self._wire = hello.terms.wire
-        with contextlib.suppress(Refused):
-            self._outer = read_outer(hello.terms.outer)
 
     def _attach(self, link: RelayLink) -> None:
         """A relay announces its memory just before its last rank's hello, which may be the first with a layout."""

@@ -67,6 +67,8 @@ class RankPlane:
     def __init__(self, link: FrameSocket, hello: RankHello, live: Segment) -> None:
         self.live = live
         self._link = link
+        self._poll = select.poll()
+        self._poll.register(link, select.POLLIN)
         self._rank = hello.rank
         self._layout = Layout.of_sections(hello.sections)
         self._inbox: deque[RankDown] = deque()
@@ -241,10 +243,10 @@ class RankPlane:
 
     def _look(self) -> bool:
         """Read what has come, without waiting; True when something had."""
-        readable, _, _ = select.select([self._link], [], [], 0)
-        if readable:
+        something = bool(self._poll.poll(0))  # not select: a script may hold more descriptors than that can count
+        if something:
             self._read()
-        return bool(readable)
+        return something
 
     def _read(self) -> None:
         for frame in self._checked(self._link.receive):
