@@ -54,6 +54,19 @@ def test_the_holder_of_a_taken_port_is_named() -> None:
     assert f"(pid {os.getpid()})" in caught.value.why and "controller.port" in caught.value.fix
 
 
+def test_a_run_whose_port_nobody_chose_takes_another_and_says_who_holds_the_first() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        bound = port.bind_or_another("127.0.0.1", taken)
+        try:
+            assert bound.port != taken and bound.loopback
+            assert f"(pid {os.getpid()}) holds port {taken}: this run takes {bound.port}" in bound.note
+        finally:
+            close(bound)
+
+
 def test_a_port_that_was_just_in_use_is_free_at_once() -> None:
     first = port.bind("x", 0, loopback=True)
     client = socket.create_connection(("127.0.0.1", first.port))

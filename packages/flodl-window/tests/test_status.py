@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -138,6 +139,51 @@ def test_a_bad_address_is_a_usage_error() -> None:
     with pytest.raises(Refused) as caught:
         candidates("h:99999")
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("left", "asked"),
+    [
+        (b'{"port": 41234}', 41234),
+        (b"{}", 1337),
+        (b'{"port": 0}', 1337),
+        (b'{"port": "x"}', 1337),
+        (b"[]", 1337),
+        (b"half a li", 1337),
+        (None, 1337),
+    ],
+)
+@pytest.mark.parametrize("by_manifest", [False, True])
+def test_without_a_cluster_the_last_run_of_the_folder_is_asked(
+    left: bytes | None, asked: int, by_manifest: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(environ.FULL_CLUSTER_JSON, raising=False)
+    monkeypatch.delenv(environ.RUN_DIR, raising=False)
+    monkeypatch.delenv(environ.CONFIG_JSON, raising=False)
+    if by_manifest:
+        (tmp_path / "below").mkdir()
+        config = json.dumps({"manifest": str(tmp_path / "fdl.yml")})
+        monkeypatch.setenv(environ.CONFIG_JSON, config.encode().hex())
+    monkeypatch.chdir(tmp_path / "below" if by_manifest else tmp_path)
+    if left is not None:
+        (tmp_path / "runs" / "latest").mkdir(parents=True)
+        (tmp_path / "runs" / "latest" / "state.json").write_bytes(left)
+    assert candidates(None) == [address.Address("127.0.0.1", asked)]
+
+
+@pytest.mark.parametrize("phase", ["done", "failed", "training"])
+def test_when_nobody_answers_an_ended_last_run_is_told(
+    phase: str, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (environ.FULL_CLUSTER_JSON, environ.RUN_DIR, environ.CONFIG_JSON):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "latest").mkdir(parents=True)
+    state = {"run": "run-1", "phase": phase, "why": "training finished", "port": free_port}
+    (tmp_path / "runs" / "latest" / "state.json").write_text(json.dumps(state))
+    with pytest.raises(Transient) as caught:
+        cli_status.main([])
+    assert (f"run-1 is {phase}: training finished" in caught.value.fix) == (phase != "training")
 
 
 def test_nobody_there_is_one_sentence_with_every_address(free_port: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 
 from flodl_cli.command_line import CommandLine
@@ -85,7 +86,7 @@ def missing_folders(folder: str) -> list[str]:
 
 
 def _next_steps(folder: str) -> str:
-    steps = [] if os.path.realpath(folder) == os.path.realpath(os.curdir) else [f"  cd {folder}"]
+    steps = [] if os.path.realpath(folder) == os.path.realpath(os.curdir) else [f"  cd {shlex.quote(folder)}"]
     missing = [
         name for name, package in (("torch", "torch"), ("flodl_planes", "planes")) if not importlib.util.find_spec(name)
     ]

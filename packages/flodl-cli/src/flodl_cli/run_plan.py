@@ -194,6 +194,7 @@ def _plan_launch(run: Run, project: Project, command: Command, cluster: Cluster,
         cluster=cluster,
         mode=mode,
         manifest=project.manifest,
+        any_port=project.config.get("cluster") is None,  # a world of this box alone: two of them may go on at once
         env=command.env,
         cwd="" if cwd == os.curdir else cwd,
     )

@@ -67,18 +67,22 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     from flodl_window.console import Console
     from flodl_window.launcher import Launcher
     from flodl_window.narration import Narration
-    from flodl_window.port import bind
+    from flodl_window.port import bind, bind_or_another
     from flodl_window.roster import LOOPBACK_NAMES
     from flodl_window.run_dir import RunDir, new_id
     from flodl_window.siblings import Tools
 
-    settings = read.settle(read.read_config(config), mode, command, fanout=fanout)
+    given = read.read_config(config)
+    settings = read.settle(given, mode, command, fanout=fanout)
     run = new_id()
     controller = settings.cluster.controller
     loopback = settings.loopback_only or controller.host in LOOPBACK_NAMES
     charter = read.charter(settings, run, port or controller.port, loopback)
     tools = Tools.find(fanout=charter.fanout)
-    bound = bind(controller.host, port or controller.port, loopback=loopback)
+    if given.any_port and loopback and port is None:
+        bound = bind_or_another(controller.host, controller.port)
+    else:
+        bound = bind(controller.host, port or controller.port, loopback=loopback)
     charter.controller_port = bound.port
     run_dir = RunDir.create(run)
     narration = Narration(Console())

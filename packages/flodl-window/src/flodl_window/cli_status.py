@@ -18,7 +18,7 @@ refused and how to mend it, ranks and rates, countdowns.
 
 options:
   --addr HOST[:PORT]  the controller (port 1337 unless said); without it the cluster's
-                      own controller, then this box
+                      own controller, or the project's last run on this box
   --json              the state as one JSON document, as the controller serves it
   --watch             once a second until the run is over; on a terminal in place
   --wait PHASE        until the run is in that phase or past it: waiting, staging,
@@ -60,7 +60,11 @@ def main(argv: list[str] | None = None) -> int:
         code = status_watch.wait(where, values["--wait"], seconds)
         if code != exits.DONE or "--json" not in flags:
             return code
-    at, body = fetch(where)
+    try:
+        at, body = fetch(where)
+    except Transient as fault:
+        fault.fix = way_on(values.get("--addr"))
+        raise
     if "--json" in flags:
         sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
         return exits.DONE
@@ -109,8 +113,8 @@ def shown(at: str, body: bytes) -> str:
 
 
 def candidates(addr: str | None) -> list[address.Address]:
-    """Where to ask, in order: ``--addr`` alone; else the config's controller and then its port on this box; else this
-    box.
+    """Where to ask, in order: ``--addr`` alone; else the config's controller and then its port on this box; else the
+    port of this folder's last run, on this box.
     """
     if addr is not None:
         try:
@@ -120,11 +124,44 @@ def candidates(addr: str | None) -> list[address.Address]:
             raise
     found = controller()
     if found is None:
-        print(f"flodl-window: no cluster here, asking 127.0.0.1:{address.DEFAULT_PORT}", file=sys.stderr)
-        return [address.Address("127.0.0.1", address.DEFAULT_PORT)]
+        place = address.Address("127.0.0.1", port_of_last_run() or address.DEFAULT_PORT)
+        print(f"flodl-window: no cluster here, asking {place}", file=sys.stderr)
+        return [place]
     port = int(str(found.get("port", address.DEFAULT_PORT)))
     places = [address.Address(str(found["host"]), port), address.Address("127.0.0.1", port)]
     return places[:1] if places[0] == places[1] else places
+
+
+def last_run() -> dict[str, object]:
+    """The state that this project's last run left in runs/latest; {} when there is none that can be read."""
+    import json
+    from pathlib import Path
+
+    project = Path(os.environ.get(environ.RUN_DIR) or ".")
+    if not os.environ.get(environ.RUN_DIR):
+        try:
+            project = Path(json.loads(bytes.fromhex(os.environ[environ.CONFIG_JSON]))["manifest"]).parent
+        except (KeyError, TypeError, ValueError):
+            pass  # no project, or none that says so: this folder
+    try:
+        state = json.loads((project / "runs" / "latest" / "state.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def port_of_last_run() -> int | None:
+    """A run of one box takes another port where 1337 was taken."""
+    port = last_run().get("port")
+    return port if isinstance(port, int) and 0 < port < 65536 else None
+
+
+def way_on(addr: str | None) -> str:
+    """What to do when nobody answers: often the run is over, and its folder says how it went."""
+    state = {} if addr is not None else last_run()
+    if state.get("phase") in ("done", "failed"):
+        return f"the last run here is over: {state.get('run')} is {state['phase']}: {state.get('why')}"
+    return "nothing listens there when no run is on; else check --addr and the port"
 
 
 def controller() -> dict[str, object] | None:

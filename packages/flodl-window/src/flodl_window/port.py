@@ -56,6 +56,20 @@ def bind(controller_host: str, port: int, *, loopback: bool) -> Bound:
     return Bound([sock], sock.getsockname()[1], "every address", False, note)
 
 
+def bind_or_another(controller_host: str, port: int) -> Bound:
+    """Loopback on `port`, else on any free one, with a note: for a run of this box alone, whose port nobody chose, so
+    that two of them can go on side by side.
+    """
+    try:
+        return bind(controller_host, port, loopback=True)
+    except Refused as refused:
+        if refused.code != "port-in-use":
+            raise
+        bound = bind(controller_host, 0, loopback=True)
+        bound.note = f"{refused.why.removesuffix(' holds it')} holds port {port}: this run takes {bound.port}"
+        return bound
+
+
 def _listen_loopback(port: int) -> list[socket.socket]:
     """127.0.0.1, and ::1 where this box has it: people type both, and localhost may mean either."""
     socks = [_listen(socket.AF_INET, "127.0.0.1", port)]

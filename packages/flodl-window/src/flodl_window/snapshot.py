@@ -38,6 +38,7 @@ def snapshot(run: Run, now: float) -> State:
         degraded=run.world is not None and run.world.degraded,
         cause=run.cause.cause() if run.phase is Phase.FAILED and run.cause is not None else None,
         instance=charter.instance,
+        port=charter.controller_port,
     )
 
 

@@ -72,4 +72,5 @@ class State(msgspec.Struct):
     cause: Cause | None = None
     dashboard_port: int | None = None
     instance: str = ""
+    port: int = 0  # of the controller
     v: int = VERSION
