@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from flodl_publish import (
-    building,
     checking,
-    copying,
+    gates,
     lock,
     mirror,
     recipe,
@@ -30,7 +29,6 @@ from flodl_publish import (
     standing,
     unchanged,
 )
-from flodl_publish.building import Built, Work
 from flodl_publish.index import Index, sync_folder, write_whole
 from flodl_publish.place import Place
 from flodl_publish.report import Report, worker_specs
@@ -39,8 +37,8 @@ from flodl_publish.settings import Settings
 from flodl_publish.source import without_secrets
 from flodl_publish.standing import Glance
 from flodl_publish.tree import SIDECAR, Tree
-from flodl_wire import environ, libtorch
-from flodl_wire.faults import Broken, Fault, Refused
+from flodl_wire import environ
+from flodl_wire.faults import Broken, Fault
 from flodl_wire.libtorch import Variant
 
 OTHERS = 1000  # Python files of the tree that are kept in mind for the gate, which looks at fewer
@@ -74,7 +72,7 @@ def publish(wish: Wish, say: Callable[[str], None], glance: Glance | None = None
     """
     began = time.monotonic()
     place = Place(wish.settings.to)
-    variants = _variants(wish)
+    variants = gates.variants(wish.gates, wish.project, no_build=wish.no_build)
     asked = json.dumps([wish.settings.source.text, wish.settings.cwd, wish.settings.bin, wish.settings.build])
     with _room(place), lock.held(place.state, "publish", wait=wish.wait, say=say):
         seen = standing.recall(place, glance, asked) if glance and not wish.dry_run else None
@@ -145,17 +143,6 @@ def _seen(settings: Settings, tree: Tree) -> dict[str, Any]:
         "by": tree.by,
         "others": [path for path in tree.files if path.endswith(".py") and path.startswith(start)][:OTHERS],
     }
-
-
-def _variants(wish: Wish) -> list[Variant | None]:
-    """Those to build against, the active one (or the environment's own torch) first."""
-    if wish.no_build:
-        if wish.gates:
-            raise Refused(
-                "usage", "cannot use --gate with --no-build", "one asks for what the other skips", exit_code=2
-            )
-        return []
-    return [libtorch.active(wish.project), *(libtorch.named(name, wish.project) for name in wish.gates)]
 
 
 def _bring(settings: Settings, place: Place, say: Callable[[str], None]) -> Path:
@@ -234,7 +221,7 @@ def _commit(
     with _without_manifest(stood):
         filled = fill()
         done = filled.done
-        builds = _gates(wish, place, tree, others, done.hashes, variants, say)
+        builds = gates.build_all(settings, place, tree, others, done.hashes, variants, say)
         manifest = RunManifest(
             bin=settings.bin,
             run=os.urandom(16).hex(),
@@ -243,7 +230,7 @@ def _commit(
             build=settings.build,
             args=settings.args,
             origin=settings.source.origin,
-            toolchain=_toolchain(builds, place, settings),
+            toolchain=gates.toolchain(builds, place, settings),
             built=not wish.no_build,
             digest=filled.digest,
         )
@@ -294,52 +281,6 @@ def _sidecar(place: Place, tree: Tree, done: mirror.Mirrored) -> bytes:
     write_whole(target, data)
     write_whole(mark, hashlib.sha256(data).hexdigest().encode())
     return data
-
-
-def _gates(
-    wish: Wish,
-    place: Place,
-    tree: Tree,
-    others: list[str],
-    hashes: dict[str, str],
-    variants: list[Variant | None],
-    say: Callable[[str], None],
-) -> list[Built]:
-    """Each variant's build, in a copy of the tree of its own: what a build leaves behind is never served."""
-    settings = wish.settings
-    builds: list[Built] = []
-    for variant in variants:
-        where, state = place.tree, place.state
-        if recipe.choose(place.tree / settings.cwd, settings.build).kind != "nothing":
-            state = place.gate(variant.name if variant else "environment")
-            where = state / "tree"
-            _copy_for_gate(place, tree, hashes, where, state)
-        work = Work(where, settings.cwd, settings.build, settings.bin, state)
-        builds.append(building.build(work, variant, say, others if not builds else ()))
-    return builds
-
-
-def _copy_for_gate(place: Place, tree: Tree, hashes: dict[str, str], where: Path, state: Path) -> None:
-    served = Tree(links=tree.links, dirs=tree.dirs)
-    known = Index()
-    for path, sha256 in hashes.items():
-        found = copying.of_stat(os.lstat(f"{place.tree}/{path}"))
-        served.files[path] = found
-        known.put(path, found, sha256)
-    state.mkdir(parents=True, exist_ok=True)
-    ours = Index.load(state / "tree.json")
-    try:
-        mirror.mirror(place.tree, served, where, known, ours, strict=False)
-    finally:
-        with contextlib.suppress(OSError):
-            ours.save(state / "tree.json")
-
-
-def _toolchain(builds: list[Built], place: Place, settings: Settings) -> str:
-    if builds:
-        return builds[0].toolchain
-    project = place.tree / settings.cwd
-    return building.toolchain(recipe.choose(project, settings.build), project)
 
 
 @contextmanager
