@@ -39,6 +39,8 @@ class AsyncWindows(RankWindows):
 
     def report(self, deposit: Deposit) -> Plan | None:
         self._take_in(wait=True)  # the next snapshot takes the place of the last average
+        if self.result is not None:  # the last plan was an evaluation, and the end has come in answer to it
+            return None
         began = time.perf_counter()
         self._adopted.settle()
         self._sync += time.perf_counter() - began
@@ -56,7 +58,7 @@ class AsyncWindows(RankWindows):
             message = plane.look()
             if message is None:
                 plane.wait(None)
-            elif not self._hear(plane, message) and self.result is not None:
+            elif not self._hear(plane, message):
                 return None
             self._wait += time.perf_counter() - began
         plan = self._ready.pop(0)
