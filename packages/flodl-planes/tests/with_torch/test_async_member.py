@@ -12,6 +12,7 @@ from torch import nn
 from flodl_planes.plane.layout import lay_out
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.async_member import AsyncWindows
+from flodl_planes.rank.finite import Finite
 from flodl_planes.rank.schema import slots_of
 from flodl_planes.role.place import LocalCluster
 from flodl_wire.faults import Broken
@@ -56,7 +57,16 @@ def windows() -> AsyncWindows:
     made._adopt(slots, layout, live)
     made._plane = Plane(live)  # type: ignore[assignment]
     made._on_plan = lambda plan: None
+    made._finite = Finite(layout, [slot.spec for slot in slots], live.buffer)
+    made._keeper = Keeper()  # type: ignore[assignment]
     return made
+
+
+class Keeper:
+    forgot = 0
+
+    def forget(self) -> None:
+        self.forgot += 1
 
 
 def plane_of(windows: AsyncWindows) -> Plane:
@@ -101,6 +111,22 @@ def test_the_next_deposit_tells_how_late_the_average_was(windows: AsyncWindows) 
     deposit = Deposit(2, 5, 50)
     windows.report(deposit)
     assert deposit.late_ms > 0 and [message.window for message in plane.sent] == [1, 2]
+
+
+def test_a_rank_whose_snapshot_was_not_finite_becomes_the_average_and_forgets(windows: AsyncWindows) -> None:
+    plane = plane_of(windows)
+    own = windows._adopted._own.view("float32")
+    own[0] = float("nan")
+    plane.coming += [Plan(2, 0, [[0, 50]])]
+    deposit = Deposit(1, 3, 30)
+    windows.report(deposit)
+    assert deposit.poisoned == "weight"
+    plane._live.array.view("float32")[:] = 2.0  # what the others' average is
+    own[1] = 7.0
+    plane.coming.append(free(1))
+    plane.stand = True
+    windows.tick(10)
+    assert (own == 2.0).all() and windows._keeper.forgot == 1  # type: ignore[attr-defined]
 
 
 def test_a_failed_run_is_heard_of_between_two_batches(windows: AsyncWindows) -> None:

@@ -122,7 +122,12 @@ class AsyncWindows(RankWindows):
         began = time.perf_counter()
         self._divergence = None
         if average is not None:
-            self._divergence = self._adopted.correct(average, measure=self._drift is not None)
+            if self._poisoned:  # nothing learned since is worth carrying over
+                self._poisoned = False
+                self._adopted.become(average)
+                self._keeper.forget()
+            else:
+                self._divergence = self._adopted.correct(average, measure=self._drift is not None)
             if opened.outer and self._restart:
                 self._restart()
         now = time.perf_counter()

@@ -50,6 +50,11 @@ class Corrected:
         else:
             np.copyto(self._own, self._live)
 
+    def become(self, average: Bytes) -> None:
+        """The module is the average, and what it has learned since the snapshot is dropped."""
+        np.copyto(self._live, average)
+        self.refresh()
+
     def correct(self, average: Bytes, *, measure: bool) -> float | None:
         """Carry what was learned since the snapshot over onto `average`. Answers ‖snapshot − average‖ / ‖average‖ when
         asked to `measure`; None when that is not finite.
