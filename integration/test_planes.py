@@ -1,0 +1,70 @@
+"""Three hosts train with torch in the modes beside the default: without waiting, and from rank to rank over gloo.
+
+Torch is loaded 11 times in all.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from integration.cluster import Cluster
+from integration.project import rank_command
+from integration.running import Running
+from tools.lab.host import sh
+
+DIGITS = Path(__file__).resolve().parents[1] / "docs" / "examples" / "digits"
+ELSEWHERE = "02:00:00:00:77:99"  # nobody's address: what is sent there is lost without a word
+SAMPLES = 1437
+
+
+def start(cluster: Cluster, mode: str, *words: str) -> Running:
+    for folder in cluster.folders.values():
+        shutil.copytree(DIGITS, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    cluster.write({"digits": {"run": "python train.py", "env": {"OMP_NUM_THREADS": "1"}}})
+    return cluster.start("--mode", mode, "@cluster", "digits", *words)
+
+
+def merged(cluster: Cluster) -> list[list[list[int]]]:
+    """The ledger's spans of each epoch."""
+    lines = (cluster.folder / "runs" / "latest" / "metrics.jsonl").read_text().splitlines()
+    return [row["merged"] for row in map(json.loads, lines) if row["kind"] == "epoch"]
+
+
+def test_ranks_that_never_wait_go_on_when_one_of_them_dies(cluster: Cluster) -> None:
+    run = start(cluster, "cpu-async", "--epochs", "4")
+    run.line("epoch 1/4", within=90)
+    cluster.one("attic", "rank").kill()
+    state = run.done(within=60)
+    result = run.result()
+    assert (result["mode"], result["degraded"], result["samples"]) == ("cpu_async", True, 4 * SAMPLES), state
+    assert merged(cluster) == [[[0, SAMPLES]]] * 4
+    assert result["epochs"][-1]["eval"]["accuracy"] > 0.9
+    run.nothing_left(10)
+
+
+def test_tensors_go_from_rank_to_rank_and_a_death_costs_one_average(cluster: Cluster) -> None:
+    run = start(cluster, "nccl_cadence", "--epochs", "4")
+    run.line("nccl_cadence over gloo", within=90)
+    run.line("epoch 1/4", within=60)
+    cluster.one("attic", "rank").kill()
+    state = run.done(within=60)
+    result = run.result()
+    assert (result["collective"], result["degraded"], result["samples"]) == ("gloo", True, 4 * SAMPLES), state
+    assert merged(cluster) == [[[0, SAMPLES]]] * 4
+    assert "gloo takes NCCL's place" in run.text
+    run.nothing_left(10)
+
+
+def test_where_only_the_controllers_port_is_open_nccl_modes_say_so_and_cpu_modes_train(cluster: Cluster) -> None:
+    for host, other in (("tower", "attic"), ("attic", "tower")):
+        neighbour = ["neigh", "replace", cluster.lab.address(other), "lladdr", ELSEWHERE, "dev", "eth0"]
+        sh("ip", "-n", cluster.lab.hosts[host].namespace, *neighbour, "nud", "permanent")
+    run = start(cluster, "nccl_sync", "--epochs", "1")
+    state = run.failed(within=90)
+    assert "it needs direct reach between the ranks" in run.text, state
+    assert "cannot connect to" in run.text and "--mode cpu_cadence" in run.text
+    run.nothing_left(10)
+    cluster.write({"plain": {"run": rank_command("plain_rank.py", "--epochs", "1"), "mode": "cpu_cadence"}})
+    cluster.start("@cluster", "plain").done()
