@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from flodl_window.door import Door, DoorLimits
 from flodl_window.join_link import JoinLink
+from flodl_window.live.answers import Answer
+from flodl_window.live.feed import Watcher
 from flodl_wire.faults import Fault
 from flodl_wire.join_messages import Accept, Hello, JoinUp
 
@@ -96,8 +98,16 @@ class House:
         self.note(self.passed, (head, address))
         return True
 
-    def state_json(self) -> bytes | None:
-        return self.state
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer | None:
+        if path in ("/", "/state.json"):
+            return Answer(503, b'{"error": "nothing yet"}') if self.state is None else Answer(200, self.state)
+        return None
+
+    def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None:
+        raise AssertionError("nothing here is a stream")
+
+    def unwatch(self, watcher: Watcher) -> None:
+        raise AssertionError("nothing here is a stream")
 
     def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
         return 409, {"error": "no switch", "loopback": loopback, "proof": authorization}

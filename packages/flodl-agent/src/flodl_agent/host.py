@@ -21,6 +21,7 @@ from flodl_agent.agent import Agent, Timing
 from flodl_agent.hello import cores
 from flodl_agent.join_link import JoinLink, dial
 from flodl_agent.keeping import Keeping
+from flodl_agent.load import EVERY_S, LoadMeter
 from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Place, check_interface, localize, plan_children
 from flodl_agent.preload import Read, plan_preload
@@ -38,6 +39,7 @@ from flodl_wire.specs import AgentSpec
 
 _RETRY = 0.5  # seconds between two tries to dial: 60 of them make the connect budget
 _RELAY_LINGER = 2.0
+_TELLS_LOAD = ("waiting", "formed", "running")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -87,6 +89,9 @@ class Host:
         self._dialling: asyncio.Task[None] | None = None
         self._keeping: Keeping | None = None
         self._listener: StoreListener | None = None
+        self._meter: LoadMeter | None = None
+        self._load_due = 0.0
+        self._room = True
         self._run_dir = ""
         self._loop: asyncio.AbstractEventLoop
         self._outputs: Outputs
@@ -127,7 +132,28 @@ class Host:
     async def _tick(self) -> None:
         while True:
             self._happened(ev.Ticked())
+            self._tell_load()
             await asyncio.sleep(self._timing.beat / 2)
+
+    def _tell_load(self) -> None:
+        """What the box does, now and then. With a full link it waits, and is read when there is room: only the newest
+        counts.
+        """
+        now = self._loop.time()
+        if self._link is None or self._agent.phase not in _TELLS_LOAD or not self._room or now < self._load_due:
+            return
+        self._load_due = now + deadlines.beat(EVERY_S)
+        if self._meter is None:
+            self._meter = LoadMeter(self._hello.devices)
+            return
+        if self._keeping is not None:
+            self._meter.watch_gpus()
+        if (load := self._meter.read()) is not None:
+            self._link.send(load)
+
+    def _set_room(self, room: bool) -> None:
+        self._room = room
+        self._outputs.set_room(room)
 
     def _listen_to_stdin(self) -> None:
         try:
@@ -176,7 +202,7 @@ class Host:
             self._happened(err.failed)
             return
         self._link = link
-        link.on_message, link.on_lost, link.on_room = self._received, self._lost, self._outputs.set_room
+        link.on_message, link.on_lost, link.on_room = self._received, self._lost, self._set_room
         self._happened(ev.LinkOpened(link.own_address))
 
     def _launch(self, formed: WorldFormed) -> None:

@@ -93,4 +93,6 @@ def _offer(device: ProbedDevice) -> DeviceOffer:
     size = f"{round(device.memory_bytes / 2**30)}GB" if device.memory_bytes else ""
     extra = ", ".join(part for part in (size, device.arch) if part)
     label = f"{device.name} ({extra})" if device.name and extra else device.name or f"{kind}:{device.index}"
-    return DeviceOffer(kind, device.index, label, device.uuid or "", device.arch or "", device.memory_bytes or 0)
+    return DeviceOffer(
+        kind, device.index, label, device.uuid or "", device.arch or "", device.memory_bytes or 0, device.pci or ""
+    )

@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 
+from flodl_wire import environ
 from flodl_wire.faults import Fault, usage
 
 TYPE_CHECKING = False
@@ -66,6 +67,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     from flodl_window import settings as read
     from flodl_window.console import Console
     from flodl_window.launcher import Launcher
+    from flodl_window.live import binding
     from flodl_window.narration import Narration
     from flodl_window.port import bind, bind_or_another
     from flodl_window.roster import LOOPBACK_NAMES
@@ -73,6 +75,8 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     from flodl_window.siblings import Tools
 
     given = read.read_config(config)
+    wanted = os.environ.get(environ.DASHBOARD_BIND)
+    page_at = binding.parse(wanted) if wanted else None
     settings = read.settle(given, mode, command, fanout=fanout)
     run = new_id()
     controller = settings.cluster.controller
@@ -89,7 +93,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     for note in [*settings.notes, *filter(None, [run_dir.note])]:
         narration.say(note)
     try:
-        code = asyncio.run(Launcher(charter, bound, run_dir, narration, tools).run())
+        code = asyncio.run(Launcher(charter, bound, run_dir, narration, tools, page_at=page_at).run())
     except Fault:
         narration.close()
         raise

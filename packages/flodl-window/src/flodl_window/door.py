@@ -162,8 +162,8 @@ class Stranger(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         if is_request_start(self._head[:16]):
-            self._become(HttpConnection(self._door.pages, self.address, self._settled))
             self._restart_timer(self._door.limits.http_s)
+            self._become(HttpConnection(self._door.pages, self.address, self._settled))
         elif not preface.is_start(self._head):
             self._turn_away("it speaks neither flodl nor HTTP")
         elif len(self._head) >= preface.LENGTH:

@@ -1,7 +1,8 @@
-"""The few HTTP requests the one port answers, in an asyncio protocol: the state, and the operator's switch.
+"""The few HTTP requests the one port answers, in an asyncio protocol: the state, the page and its data, and the
+operator's switch.
 
-No web page may fire or read a run through its visitor's browser: anything with an Origin, or that a browser marks as
-cross-site, is refused, and a POST must name this box as its Host (else a page could point its own name here).
+No web page may fire or read a run through its visitor's browser, except the run's own page, which only reads
+(live/requests.py has the walls).
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ import asyncio
 import ipaddress
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+from flodl_window.live import requests
+from flodl_window.live.answers import POLICY, Answer
+from flodl_window.live.feed import Watcher
 
 MAX_HEAD = 16 * 1024  # a browser's cookies for "localhost" are longer than one would think
 MAX_BODY = 1024  # POST /start has none to speak of
 LINGER = 1.0  # seconds for the reader to take the answer before the socket goes; closing on unread bytes would reset it
-ROUTES = {"/": ("GET", "HEAD"), "/state.json": ("GET", "HEAD"), "/start": ("POST",)}
 REASONS = {
     200: "OK",
+    304: "Not Modified",
     400: "Bad Request",
     403: "Forbidden",
     404: "Not Found",
@@ -32,9 +37,11 @@ REASONS = {
 
 
 class Pages(Protocol):
-    """What there is to serve."""
+    """What there is to serve. A connection whose answer is a stream becomes a watcher until it ends."""
 
-    def state_json(self) -> bytes | None: ...
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer | None: ...
+    def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None: ...
+    def unwatch(self, watcher: Watcher) -> None: ...
     def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]: ...
     def is_own_name(self, host: str) -> bool: ...
 
@@ -48,14 +55,19 @@ def is_request_start(head: bytes) -> bool:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One request, one answer, then the connection ends."""
+    """One request, one answer, then the connection ends; a page's stream goes on until either side ends it. Not
+    `operator`: the page and its data alone.
+    """
 
-    def __init__(self, pages: Pages, address: str, done: Callable[[], None]) -> None:
+    def __init__(self, pages: Pages, address: str, done: Callable[[], None], *, operator: bool = True) -> None:
         self._pages = pages
         self._address = address
         self._done = done
         self._buffer = bytearray()
+        self._operator = operator
         self._answered = False
+        self._watching = False
+        self._left = 1 << 62  # bytes unwritten when it was last looked at
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,6 +92,8 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._watching:
+            self._pages.unwatch(self)
         self._done()
 
     def time_out(self) -> None:
@@ -104,21 +118,54 @@ class HttpConnection(asyncio.Protocol):
                 return
             headers.setdefault(name.lower(), value.strip())
         path = target.partition("?")[0]
-        allowed = ROUTES.get(path)
+        allowed = requests.allowed(path, operator=self._operator)
         if allowed is None:
-            self._answer(404, {"error": f"nothing here by that name; there is {', '.join(ROUTES)}"}, method)
+            self._nothing(method)
         elif method not in allowed:
             self._answer(405, {"error": f"{path} takes {' or '.join(allowed)}"}, method, {"Allow": ", ".join(allowed)})
-        elif "origin" in headers or headers.get("sec-fetch-site", "") == "cross-site":
-            self._answer(403, {"error": "web pages may neither read nor fire a run"}, method)
+        elif why := requests.refusal(method, headers, self._pages.is_own_name):
+            self._answer(403, {"error": why}, method)
         elif method == "POST":
             self._post(headers, body_bytes)
         else:
-            state = self._pages.state_json()
-            if state is None:
-                self._answer(503, {"error": "nothing to tell yet"}, method)
-            else:
-                self._write(200, state, method)
+            self._get(path, headers, method)
+
+    def _nothing(self, method: str) -> None:
+        there = requests.names(operator=self._operator)
+        self._answer(404, {"error": f"nothing here by that name; there is {there}"}, method)
+
+    def _get(self, path: str, headers: dict[str, str], method: str) -> None:
+        answer = self._pages.answer(path, headers)
+        if answer is None:
+            self._nothing(method)
+        elif not answer.stream or method == "HEAD":
+            self._write(answer, method)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._answered = self._watching = True
+            self._done()
+            self._transport.write(_head(answer, None))
+            self._pages.watch(self, headers)
+
+    # a page's stream: Watcher
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def unread(self) -> int:
+        """Bytes that wait for the page's connection."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def drop(self) -> None:
+        self._watching = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def finish(self) -> None:
+        """Everything is written; what the page has not taken in a moment, it does not get."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+            asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
     def _post(self, headers: dict[str, str], body_bytes: int) -> None:
         length = headers.get("content-length", "0")
@@ -126,8 +173,6 @@ class HttpConnection(asyncio.Protocol):
             self._answer(400, {"error": "Content-Length is no number"})
         elif int(length[:9]) > MAX_BODY or body_bytes > MAX_BODY or "transfer-encoding" in headers:
             self._answer(413, {"error": f"the body may have {MAX_BODY} bytes, announced by Content-Length"})
-        elif not self._pages.is_own_name(_host_of(headers.get("host", ""))):
-            self._answer(403, {"error": "the Host header names another box"})
         else:
             status, body = self._pages.start(
                 loopback=is_loopback(self._address), authorization=headers.get("authorization", "")
@@ -137,32 +182,45 @@ class HttpConnection(asyncio.Protocol):
     def _answer(
         self, status: int, body: dict[str, object], method: str = "GET", more: dict[str, str] | None = None
     ) -> None:
-        self._write(status, json.dumps(body).encode() + b"\n", method, more)
+        self._write(Answer(status, json.dumps(body).encode() + b"\n", headers=more or {}), method)
 
-    def _write(self, status: int, body: bytes, method: str, more: dict[str, str] | None = None) -> None:
+    def _write(self, answer: Answer, method: str) -> None:
         self._answered = True
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        head = [
-            f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            "Cache-Control: no-cache",
-            "X-Content-Type-Options: nosniff",
-            *(f"{name}: {value}" for name, value in (more or {}).items()),
-            "Connection: close",
-        ]
-        transport.write("\r\n".join(head).encode() + b"\r\n\r\n" + (b"" if method == "HEAD" else body))
+        bare = method == "HEAD" or answer.status == 304
+        transport.write(_head(answer, len(answer.body)) + (b"" if bare else answer.body))
         transport.write_eof()
-        asyncio.get_running_loop().call_later(LINGER, transport.abort)
+        asyncio.get_running_loop().call_later(LINGER, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """Not in the middle of a long answer that is being read."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        left = transport.get_write_buffer_size()
+        if left and left < self._left:
+            self._left = left
+            asyncio.get_running_loop().call_later(LINGER, self._hang_up)
+        else:
+            transport.abort()
 
 
-def _host_of(header: str) -> str:
-    """The Host header without its port, IPv6 without brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] if header.count(":") == 1 else header
+def _head(answer: Answer, length: int | None) -> bytes:
+    head = {
+        "Content-Type": answer.type,
+        **({} if length is None else {"Content-Length": str(length)}),
+        "Cache-Control": "no-cache",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        **({"Content-Security-Policy": POLICY} if answer.type.startswith("text/html") else {}),
+        **answer.headers,
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {answer.status} {REASONS.get(answer.status, 'Status')}"]
+    return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in head.items()), "", ""]).encode()
 
 
 def is_loopback(address: str) -> bool:
@@ -176,6 +234,7 @@ def is_loopback(address: str) -> bool:
 
 
 def own_names(controller_host: str) -> frozenset[str]:
-    """Names a POST's Host may carry beside numeric addresses."""
+    """Names that a browser's Host, and any POST's, may carry beside numeric addresses."""
     names = {"localhost", "", controller_host.lower(), socket.gethostname().lower()}
-    return frozenset(names | {name.partition(".")[0] for name in names})
+    short = {name.partition(".")[0] for name in names}
+    return frozenset(names | short | {f"{socket.gethostname().lower().partition('.')[0]}.local"})

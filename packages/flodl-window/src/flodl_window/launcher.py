@@ -9,9 +9,8 @@ import contextlib
 import resource
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
 
 from flodl_window import events as ev
 from flodl_window import fanout_child, hub_child, start_proof
@@ -22,9 +21,13 @@ from flodl_window.http_door import own_names
 from flodl_window.hub_pair import HubPair
 from flodl_window.join_link import JoinLink
 from flodl_window.limits import Limits, scaled
+from flodl_window.live.answers import Answer
+from flodl_window.live.binding import PageDoor
+from flodl_window.live.board import TICK_S, Board
+from flodl_window.live.feed import Watcher
 from flodl_window.narration import Narration
 from flodl_window.phases import Phase
-from flodl_window.port import Bound
+from flodl_window.port import EVERY_ADDRESS, Bound
 from flodl_window.run import Run
 from flodl_window.run_dir import RunDir
 from flodl_window.siblings import Tools
@@ -33,9 +36,10 @@ from flodl_window.words import count, listed
 from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
-from flodl_wire.join_messages import Beat, Hello, JoinUp, Log, WorldFormed
+from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFormed
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
+from flodl_wire.state import State
 
 HUB_EXIT = 2.0  # seconds between the end of the pair and the end of its process
 STILL_EVERY = 10.0  # seconds of silence before a line says what is waited for
@@ -57,10 +61,13 @@ class Launcher:
         narration: Narration,
         tools: Tools,
         limits: Limits | None = None,
+        page_at: tuple[str, int] | None = None,
     ) -> None:
         self.charter, self.bound, self.run_dir, self.narration = charter, bound, run_dir, narration
         self.tools = tools
         self.limits = limits or scaled()
+        self._page_at = page_at
+        self._page_door: PageDoor | None = None
         self._links: dict[int, JoinLink] = {}
         self._fanout: Child | None = None
         self._hub: Child | None = None
@@ -83,15 +90,18 @@ class Launcher:
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
         self.machine = Run(self.charter, self.limits, self._loop.time())
+        self.board = Board(self.charter.run, self.charter.mode, self.charter.instance, self._state, self._elapsed)
         _raise_file_limit()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._signalled, number)
         try:
             await self._open()
             ticker = asyncio.ensure_future(self._tick())
+            showing = asyncio.ensure_future(self._show())
             await self._finished.wait()
             ticker.cancel()
             await self._serve_terminal_state()
+            showing.cancel()
             return self._code
         finally:
             self._close()
@@ -123,6 +133,11 @@ class Launcher:
             refused=lambda address, fault: self._handle(ev.StrangerRefused(address, fault)),
         )
         await self.door.open()
+        if self._page_at is not None:
+            self._page_door = PageDoor(self, deadlines.deadline(deadlines.HTTP_REQUEST))
+            if trouble := await self._page_door.open(*self._page_at):
+                self._page_door = None
+                self._say(f"{trouble}; the run's own port has it in any case")
         self._announce()
         self._write_state()
         if self.charter.fanout:
@@ -141,6 +156,9 @@ class Launcher:
         self._say(
             f"window open on {self.bound.shown}:{self.bound.port} for {whom}; mode {charter.mode}, run {charter.run}"
         )
+        self._say(f"live page: {self._page_address()}")
+        if self._page_door is not None and self._page_door.warning:
+            self._say(self._page_door.warning)
         if self.bound.note:
             self._say(self.bound.note)
         if knobs.admission == "open" and not self.bound.loopback:
@@ -148,6 +166,16 @@ class Launcher:
                 "WARNING: open_admission lets in ANYBODY who reaches this port; they take part and can alter your "
                 "training. Sound only on a network you trust entirely; else set controller.join.token"
             )
+
+    def _page_address(self) -> str:
+        """Where a browser of this box finds the page."""
+        if self._page_door is not None:
+            host, port = self._page_door.host, self._page_door.port
+        else:
+            host, port = self.bound.shown, self.bound.port
+        if not _is_address(host) or host in EVERY_ADDRESS:
+            host = "127.0.0.1"
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     # the run's events and effects
 
@@ -175,6 +203,7 @@ class Launcher:
                     self.narration.progress(progress, now)
                 case ev.Publish():
                     self._state_dirty = True
+                    self.board.note_phase(self.machine.phase.value, self.machine.why)
                 case ev.EndFanout():
                     if self._fanout is not None:
                         self._fanout.close_stdin()
@@ -203,6 +232,12 @@ class Launcher:
             self._handle(ev.Ticked())
             self._remind()
 
+    async def _show(self) -> None:
+        """News for the open pages, twice a second."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.board.tick()
+
     def _remind(self) -> None:
         """Nobody stares at silence: say what is waited for, on a terminal all the time, elsewhere now and then."""
         machine, now = self.machine, self._loop.time()
@@ -227,10 +262,12 @@ class Launcher:
         self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed))
 
     def link_message(self, link: JoinLink, message: JoinUp) -> None:
-        if isinstance(message, (Beat, Log)):
+        if isinstance(message, (Beat, Log, HostLoad)):
             self.machine.hear(link.number, self._loop.time())
             if isinstance(message, Log):
                 self._log(link, message)
+            elif isinstance(message, HostLoad):
+                self._load(link, message)
         else:
             self._handle(ev.LinkMessage(link.number, message))
 
@@ -247,7 +284,14 @@ class Launcher:
             if not (where == "relay" and self.machine.phase.terminal):
                 self.narration.output(f"{host}:{where}", stream, log.lines)
             self.run_dir.log(f"{host}-{where}", log.lines)
+            self.board.history.note_lines(f"{host}:{where}", log.lines)
             self._check_trouble()
+
+    def _load(self, link: JoinLink, load: HostLoad) -> None:
+        entry = self.machine.ledger.members.get(self.machine.host_of(link.number))
+        if entry is not None:
+            labels = {offer.index: offer.label for offer in entry.devices if offer.kind != "cpu"}
+            self.board.history.note_load(self._elapsed(), entry.host, load, labels)
 
     # children
 
@@ -262,6 +306,7 @@ class Launcher:
         self._say(f"[hub] {text}")
 
     def _hub_message(self, message: FromHub) -> None:
+        self.board.hear(message)
         self._handle(ev.HubReported(message))
 
     def _hub_pair_ended(self, why: str) -> None:
@@ -282,8 +327,23 @@ class Launcher:
 
     # pages: what HTTP serves
 
-    def state_json(self) -> bytes | None:
-        return msgspec.json.encode(snapshot(self.machine, self._loop.time())) + b"\n"
+    def answer(self, path: str, headers: Mapping[str, str]) -> Answer | None:
+        return self.board.answer(path, headers)
+
+    def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None:
+        self.board.watch(watcher, headers)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self.board.unwatch(watcher)
+
+    def _state(self) -> State:
+        state = snapshot(self.machine, self._loop.time())
+        state.dashboard_port = self._page_door.port if self._page_door is not None else self.bound.port
+        return state
+
+    def _elapsed(self) -> float:
+        """Seconds since the window opened."""
+        return self._loop.time() - self.machine.opened
 
     def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
         charter = self.charter
@@ -301,7 +361,7 @@ class Launcher:
         now = self._loop.time()
         self._state_due = now + STATE_EVERY
         self._state_dirty, self._written_phase = False, self.machine.phase
-        self.run_dir.write_state(snapshot(self.machine, now))
+        self.run_dir.write_state(self._state())
         self._check_trouble()
 
     def _check_trouble(self) -> None:
@@ -338,6 +398,8 @@ class Launcher:
         result = self._result()
         self.run_dir.write_result(result)
         self._write_state()
+        self.board.tick()
+        self.run_dir.write_history(self.board.document())
         self._last_words(result)
         verdict_at = self.machine.verdict_at
         left = (verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
@@ -363,6 +425,10 @@ class Launcher:
         self._say(f"files: {_short(self.run_dir.path)}")
 
     def _close(self) -> None:
+        if hasattr(self, "board"):
+            self.board.end()
+        if self._page_door is not None:
+            self._page_door.close()
         if hasattr(self, "door"):
             self.door.close()
         for link in list(self._links.values()):

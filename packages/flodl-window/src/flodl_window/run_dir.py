@@ -75,6 +75,10 @@ class RunDir:
     def write_result(self, result: RunResult) -> None:
         self._replace("result.json", msgspec.json.format(msgspec.json.encode(result), indent=2))
 
+    def write_history(self, document: bytes) -> None:
+        """What those who watched have seen, once, at the verdict."""
+        self._replace("history.json", document)
+
     def log(self, name: str, lines: list[str]) -> None:
         """Append whole lines to log/<name>.log as they came, escapes and all."""
         try:

@@ -33,6 +33,7 @@ DATA_PATH = "FLODL_DATA_PATH"  # this host's data root, for scripts without flod
 FORKSERVER = "FLODL_FORKSERVER"  # 0: every rank imports torch for itself
 TORCH_INDEX = "FLODL_TORCH_INDEX"  # package indexes of torch, one a build below this address
 RESUME = "FLODL_RESUME"  # the checkpoint to go on from: auto, latest, a run's id, a path; never: begin anew
+DASHBOARD_BIND = "FLODL_DASHBOARD_BIND"  # address and port of the live page alone
 RUN_DIR = "FLODL_RUN_DIR"  # where solo runs and launchers put runs/ (default: the current directory)
 
 # What a `build:` line finds set.

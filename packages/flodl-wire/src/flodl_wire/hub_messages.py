@@ -112,10 +112,37 @@ class Progress(msgspec.Struct, tag="progress", omit_defaults=True):
 
 
 class EpochDone(msgspec.Struct, tag="epoch_done", omit_defaults=True):
-    """From the hub: an epoch is merged and (if there is an evaluate) evaluated. `text` is the line for people."""
+    """From the hub: an epoch is merged and (if there is an evaluate) evaluated. `text` is the line for people, the rest
+    the same in figures.
+    """
 
-    epoch: int
+    epoch: int  # 0-based
     text: str
+    loss: float | None = None
+    wall_s: float = 0.0
+    samples: int = 0
+    samples_per_s: float = 0.0
+    balance: float | None = None
+    sync_share: float | None = None
+    eval: dict[str, float] = {}
+
+
+class Spent(msgspec.Struct, array_like=True):
+    """How a rank spent its time since the last `Timeline`: seconds, and the work it did in them."""
+
+    rank: int
+    busy_s: float  # computing, data included
+    waiting_s: float  # for the others
+    averaging_s: float
+    batches: int
+    samples: int
+
+
+class Timeline(msgspec.Struct, tag="timeline"):
+    """From the hub, at most four times a second: what every rank did in the windows merged since the last one."""
+
+    t: float  # s since training began
+    spent: list[Spent]
 
 
 class Notice(msgspec.Struct, tag="notice"):
@@ -143,5 +170,16 @@ class HubFailed(msgspec.Struct, tag="hub_failed", omit_defaults=True):
 
 ToHub: TypeAlias = Large | Form | Passed | RankGone | Stop
 FromHub: TypeAlias = (
-    Large | Ready | Taken | RelayIn | RankIn | TrainingBegan | Progress | EpochDone | Notice | Finished | HubFailed
+    Large
+    | Ready
+    | Taken
+    | RelayIn
+    | RankIn
+    | TrainingBegan
+    | Progress
+    | Timeline
+    | EpochDone
+    | Notice
+    | Finished
+    | HubFailed
 )

@@ -23,6 +23,7 @@ class DeviceOffer(msgspec.Struct, omit_defaults=True):
     uuid: str = ""
     arch: str = ""
     memory_bytes: int = 0
+    pci: str = ""  # "0000:65:00.0"; the one name of a card that every tool agrees on
 
 
 class Hello(msgspec.Struct, tag="hello", omit_defaults=True):
@@ -120,6 +121,27 @@ class Log(msgspec.Struct, tag="log", omit_defaults=True):
     stream: str = "out"  # out | err
 
 
+class GpuLoad(msgspec.Struct, omit_defaults=True):
+    """One offered GPU at this moment; shares from 0 to 1, None where the driver does not say."""
+
+    index: int  # physical, as in DeviceOffer
+    busy: float | None = None
+    memory_used: int | None = None  # bytes
+    memory_total: int | None = None
+
+
+class HostLoad(msgspec.Struct, tag="host_load", omit_defaults=True):
+    """Up, every 2 s while the host is in: what the box does. While the link is full none is sent, then the newest."""
+
+    clock: float  # s since 1970 by the host's own clock; it may be wrong, and then this says by how much
+    cpu: float  # share of all processors, 0 to 1, since the last
+    memory_used: int  # bytes
+    memory_total: int
+    rx_per_s: float = 0.0  # bytes/s over every interface but loopback
+    tx_per_s: float = 0.0
+    gpus: list[GpuLoad] = []
+
+
 class RankExited(msgspec.Struct, tag="rank_exited", omit_defaults=True):
     """Up: a rank's process ended. `code` is None when a signal ended it."""
 
@@ -168,5 +190,5 @@ class Beat(msgspec.Struct, tag="beat"):
 MAX_ECHO = 1 << 20  # bytes of one Echo or Echoed
 ECHO_BUDGET = 64 << 20  # bytes one rehearsal may cost, each way
 
-JoinUp: TypeAlias = Hello | Step | Log | RankExited | RelayExited | HostFault | Bye | Beat | Schema | Echo
+JoinUp: TypeAlias = Hello | Step | Log | HostLoad | RankExited | RelayExited | HostFault | Bye | Beat | Schema | Echo
 JoinDown: TypeAlias = Accept | Reject | WorldFormed | Abort | Beat | AskSchema | Echoed

@@ -8,7 +8,7 @@ from flodl_planes.coordinator.accounting import Accounts, Tally
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.training import Training
 from flodl_planes.records.cursor import Cursor
-from flodl_wire.hub_messages import Progress, RankProgress
+from flodl_wire.hub_messages import EpochDone, Progress, RankProgress
 from flodl_wire.plane_messages import RankHello, Terms
 from flodl_wire.result import EpochResult
 
@@ -51,6 +51,21 @@ def epoch_line(result: EpochResult, epochs: int, tally: Tally) -> str:
     if tally.sync_share is not None:
         parts.append(f"sync {tally.sync_share:.2f}")
     return "  ".join(parts)
+
+
+def epoch_done(result: EpochResult, tally: Tally, line: str) -> EpochDone:
+    """The epoch as the launcher hears of it."""
+    return EpochDone(
+        result.epoch,
+        line,
+        loss=result.loss,
+        wall_s=result.wall_s,
+        samples=result.samples,
+        samples_per_s=round(tally.rate, 3),
+        balance=_short(tally.balance),
+        sync_share=_short(tally.sync_share),
+        eval=result.eval or {},
+    )
 
 
 def epoch_row(result: EpochResult, spans: list[Span], tally: Tally, at: float) -> dict[str, Any]:

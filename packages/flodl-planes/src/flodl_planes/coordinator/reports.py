@@ -6,8 +6,9 @@ from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.accounting import Tally
 from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
 from flodl_planes.coordinator.pool import Span
+from flodl_planes.coordinator.timeline import Clockwork
 from flodl_planes.coordinator.training import EpochMerged, Training
-from flodl_wire.hub_messages import EpochDone, Notice
+from flodl_wire.hub_messages import Notice
 from flodl_wire.plane_messages import Deposit
 from flodl_wire.result import EpochResult
 
@@ -26,6 +27,7 @@ class Reports:
         self._evaluations: dict[int, dict[str, float]] = {}  # may come before the round is known to be decided
         self._warned: set[int] = set()
         self._progress_at = self._round_at = float("-inf")
+        self._clockwork = Clockwork(self._accounts, began_at)
 
     def merged(self, done: EpochMerged) -> None:
         """An epoch is whole; it is reported once its evaluation is in."""
@@ -42,23 +44,29 @@ class Reports:
             result, spans, tally = self._merged.pop(0)
             result.eval = self._evaluations.pop(result.epoch, None)
             line = narration.epoch_line(result, self._training.terms.epochs, tally)
-            orders.append(Tell(EpochDone(result.epoch, line)))
+            orders.append(Tell(narration.epoch_done(result, tally, line)))
             orders.append(AppendMetrics(narration.epoch_row(result, spans, tally, now - self._began_at)))
         return orders
 
     def round(self, now: float) -> list[HubOrder]:
-        """A round is done: a line of metrics, at most once a second."""
-        if now - self._round_at < ROUND_EVERY_S:
-            return []
-        self._round_at = now
-        return [AppendMetrics(narration.round_row(self._training, self._accounts, now - self._began_at))]
+        """A round is done: a row of the timeline and a line of metrics, each now and then."""
+        orders = self._timeline(now)
+        if now - self._round_at >= ROUND_EVERY_S:
+            self._round_at = now
+            orders.append(AppendMetrics(narration.round_row(self._training, self._accounts, now - self._began_at)))
+        return orders
 
     def progress(self, now: float, *, last: bool = False) -> list[HubOrder]:
         """The live numbers when they are due; the `last` ones in any case."""
         if not last and now - self._progress_at < PROGRESS_EVERY_S:
             return []
         self._progress_at = now
-        return [Tell(narration.progress(self._training, self._accounts, now))]
+        rest = self._timeline(now, last=True) if last else []
+        return [*rest, Tell(narration.progress(self._training, self._accounts, now))]
+
+    def _timeline(self, now: float, *, last: bool = False) -> list[HubOrder]:
+        row = self._clockwork.row(now, last=last)
+        return [Tell(row)] if row else []
 
     def lost(self, rank: int, where: str, why: str, returned: int, now: float) -> list[HubOrder]:
         """A rank is dead and the run goes on; `returned` of its samples are dealt again."""
