@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,12 +13,18 @@ from publish_worlds import write
 from flodl_publish import building, byte_compile, child, recipe
 from flodl_publish.building import Work
 from flodl_wire.faults import Refused, Transient
+from flodl_wire.libtorch import Variant
 
 
 def build(
-    root: Path, line: str = "", program: str = "t.py", cwd: str = "", others: tuple[str, ...] = ()
+    root: Path,
+    line: str = "",
+    program: str = "t.py",
+    cwd: str = "",
+    others: tuple[str, ...] = (),
+    variant: Variant | None = None,
 ) -> building.Built:
-    return building.build(Work(root, cwd, line, program, root / ".state"), None, lambda _: None, others)
+    return building.build(Work(root, cwd, line, program, root / ".state"), variant, lambda _: None, others)
 
 
 def test_nothing_to_build_is_a_check_of_the_program(tmp_path: Path) -> None:
@@ -125,8 +132,18 @@ def test_uv_makes_the_environment_of_the_project_also_in_a_workspace(
 
 
 def test_requirements_make_an_environment_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a variant it holds torch already, and pip, which could not get one here, asks for none."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    write(tmp_path, {"requirements.txt": "\n", "t.py": ""})
-    assert build(tmp_path).recipe == "a .venv from requirements.txt"
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    for name in ("PIP_FIND_LINKS", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
+    write(tmp_path, {"requirements.txt": "torch\n", "t.py": ""})
+    info = "site/torch-9.dist-info"
+    described = {f"{info}/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 9\n", f"{info}/INSTALLER": "pip"}
+    write(tmp_path / "v", {**described, "lib/x": "", "site/torch/__init__.py": ""})
+    built = build(tmp_path, variant=Variant("precompiled/cpu", tmp_path / "v"))
+    assert built.recipe == "a .venv from requirements.txt"
+    imported = [str(tmp_path / ".venv/bin/python"), "-c", "import torch; print(torch.__file__)"]
+    assert str(tmp_path / "v/site") in subprocess.run(imported, capture_output=True, text=True, check=True).stdout
     assert (tmp_path / ".venv/bin/python").exists()
-    assert len(recipe.steps(recipe.Recipe("requirements"), tmp_path, None)) == 1
+    assert len(list(recipe.steps(recipe.Recipe("requirements"), tmp_path, None))) == 1

@@ -76,7 +76,10 @@ def test_uv_leaves_torch_to_the_variant(tmp_path: Path) -> None:
         "sync",
         *(w for n in ("nvidia-nccl-cu12", "torch", "triton") for w in ("--no-install-package", n)),
     ]
-    assert recipe.steps(recipe.Recipe("uv"), tmp_path / "p", None)[0][1:] == ["sync"]
+    assert [command[1:] for command in recipe.steps(recipe.Recipe("uv"), tmp_path / "p", None)] == [["sync"]]
+    (tmp_path / "p/uv.lock").unlink()
+    words = [command[1] for command in recipe.steps(recipe.Recipe("uv"), tmp_path / "p", made)]
+    assert words == ["lock", "sync"], "the lock names what torch would bring along"
 
 
 def test_the_variant_joins_the_projects_environment_and_leaves_it(tmp_path: Path) -> None:
@@ -92,7 +95,7 @@ def test_the_variant_joins_the_projects_environment_and_leaves_it(tmp_path: Path
 def test_a_missing_tool_names_its_install_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused) as caught:
-        recipe.steps(recipe.Recipe("cargo"), tmp_path, None)
+        list(recipe.steps(recipe.Recipe("cargo"), tmp_path, None))
     assert "rustup" in caught.value.fix
 
 

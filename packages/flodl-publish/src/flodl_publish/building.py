@@ -73,19 +73,17 @@ def build(
     environment = {**os.environ, **libtorch.environment(variant, work.state, os.environ)}
     environment["UV_PROJECT_ENVIRONMENT"] = str(work.project / ".venv")  # a workspace's would be at its root
     environment.pop("VIRTUAL_ENV", None)  # of whoever called us; uv would warn of it, or take it
-    commands = recipe.steps(chosen, work.project, variant)
-    if commands:
+    if chosen.kind != "nothing":
         against = f" against {variant.label}" if variant else ""
         say(f"building{against}: {chosen.words}")
-    for command in commands:
+    for command in recipe.steps(chosen, work.project, variant):
         try:
             ended = child.run(command, cwd=work.project, env=environment, show="  | " if show else "")
         except FileNotFoundError as err:
             raise Transient("build-failed", f"cannot build with {chosen.words}", str(err)) from None
         if ended.code:
             raise _failure(chosen, ended)
-    if commands:
-        recipe.join_variant(work.project, variant)
+        recipe.join_variant(work.project, variant)  # behind each: pip finds torch there, and takes no other
     built = Built(chosen.words, 0.0, variant.name if variant else "", toolchain(chosen, work.project))
     built.warnings = check_bin(work, chosen, others)
     built.seconds = round(time.monotonic() - began, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -61,20 +62,24 @@ def toml(file: Path) -> dict[str, Any]:
         raise Refused("bad-toml", f"cannot read {file}", str(err)) from None
 
 
-def steps(recipe: Recipe, project: Path, variant: Variant | None) -> list[list[str]]:
-    """The commands, in order. Raises Refused when a tool is missing, with the line that installs it."""
+def steps(recipe: Recipe, project: Path, variant: Variant | None) -> Iterator[list[str]]:
+    """The commands, in order; each one is to be run before the next is asked for. Raises Refused when a tool is
+    missing, with the line that installs it.
+    """
     if recipe.kind == "shell":
-        return [["/bin/sh", "-c", recipe.line]]
-    if recipe.kind == "uv":
-        return [[_tool("uv", "pip install uv"), "sync", *_left_to_the_variant(project, variant)]]
-    if recipe.kind == "cargo":
-        return [[_tool("cargo", "install Rust: https://rustup.rs"), "build", "--release"]]
-    if recipe.kind == "requirements":
+        yield ["/bin/sh", "-c", recipe.line]
+    elif recipe.kind == "uv":
+        uv = _tool("uv", "pip install uv")
+        if variant is not None and variant.site is not None and _lock(project) is None:
+            yield [uv, "lock"]  # it names what torch would bring along
+        yield [uv, "sync", *_left_to_the_variant(project, variant)]
+    elif recipe.kind == "cargo":
+        yield [_tool("cargo", "install Rust: https://rustup.rs"), "build", "--release"]
+    elif recipe.kind == "requirements":
         python = str(project / ".venv" / "bin" / "python")
-        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "-r", "requirements.txt"]
-        made = [] if Path(python).exists() else [[sys.executable, "-m", "venv", ".venv"]]
-        return [*made, install]
-    return []
+        if not Path(python).exists():
+            yield [sys.executable, "-m", "venv", ".venv"]
+        yield [python, "-m", "pip", "install", "--disable-pip-version-check", "-r", "requirements.txt"]
 
 
 def join_variant(project: Path, variant: Variant | None) -> None:
@@ -104,12 +109,15 @@ def _left_to_the_variant(project: Path, variant: Variant | None) -> list[str]:
     if variant is None or variant.site is None:
         return []
     names = {"torch", "triton"}
-    for folder in (project, *project.parents):
-        if (folder / "uv.lock").is_file():
-            packages = toml(folder / "uv.lock").get("package", [])
-            names |= {str(each.get("name")) for each in packages if _OF_TORCH.match(str(each.get("name")))}
-            break
+    if lock := _lock(project):
+        packages = toml(lock).get("package", [])
+        names |= {str(each.get("name")) for each in packages if _OF_TORCH.match(str(each.get("name")))}
     return [word for name in sorted(names) for word in ("--no-install-package", name)]
+
+
+def _lock(project: Path) -> Path | None:
+    """uv's, of the project or of the workspace that it is a member of."""
+    return next((folder / "uv.lock" for folder in (project, *project.parents) if (folder / "uv.lock").is_file()), None)
 
 
 def _tool(name: str, install: str) -> str:
