@@ -6,6 +6,7 @@ seconds for hours of training.
 
     python tools/sim.py                      the table that the tests hold to its thresholds
     python tools/sim.py --ms 2,5 --samples 1437 --batch 32 --epochs 200 --sync 2 --evaluate 6
+    python tools/sim.py --ms 60,150 --samples 640000 --batch 16 --epochs 3 --link 50:25e6
 """
 
 from __future__ import annotations
@@ -247,6 +248,11 @@ def table(cases: Sequence[Case]) -> list[str]:
     return lines
 
 
+def link(text: str) -> Link:
+    rate, parameters, *delay = map(float, text.split(":"))
+    return Link(rate, parameters, *delay)
+
+
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="sim.py", description="run the real scheduler on simulated ranks and print what it reaches"
@@ -264,6 +270,9 @@ def parser() -> argparse.ArgumentParser:
         help="an evaluation, in batches of the rank that does it",
     )
     made.add_argument("--mode", default="cpu_cadence")
+    made.add_argument(
+        "--link", metavar="MBIT:PARAMETERS[:MS]", type=link, help="a road instead of --sync, e.g. 50:25e6 or 100:4e6:20"
+    )
     return made
 
 
@@ -272,7 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = CASES
     if args.ms:
         speeds = tuple(float(word) for word in args.ms.split(","))
-        cases = [Case("yours", speeds, args.samples, args.batch, args.epochs, args.sync, args.evaluate, mode=args.mode)]
+        sizes = (args.samples, args.batch, args.epochs, args.sync, args.evaluate)
+        cases = [Case("yours", speeds, *sizes, mode=args.mode, link=args.link)]
     print("\n".join(table(cases)))
     return 0
 

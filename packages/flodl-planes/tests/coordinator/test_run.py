@@ -64,6 +64,11 @@ def test_a_wire_and_an_outer_optimizer_are_for_rounds_in_which_somebody_worked(p
     assert [round.wire for round in world.rounds] == ["float32"] + ["int8"] * (len(world.rounds) - 1)
     assert [round.outer for round in world.rounds] == [False] + [True] * (len(world.rounds) - 1)
     assert not any(round.alone for round in world.rounds), "the outer optimizer is the hub's"
+    began = world.told(hub_messages.TrainingBegan)[0].text
+    said = "one box, so nothing is sent as int8: averages are exact; nesterov over the averages (lr 0.7, momentum 0.9)"
+    assert began.endswith(f"6 parameters; {said}")
+    several = paper({"a": [0], "b": [1]}, mode="cpu_sync", averaging={"wire": "bf16"}).load()
+    assert several.told(hub_messages.TrainingBegan)[0].text.endswith("6 parameters; bf16 between boxes")
 
 
 def test_the_last_round_asks_for_confirmation_and_is_kept(paper: Any) -> None:

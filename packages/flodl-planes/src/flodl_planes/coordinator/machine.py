@@ -199,7 +199,7 @@ class Coordinator:
             standing.restore(training, found.cursor)
             self.accounts.resumed = found.path
             orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path))))
-        began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort.size, first))
+        began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort, first))
         return [*orders, Tell(began), *training.begin(now, given=found.cursor is not None, state=found.state)]
 
     def _dealer(self, terms: Terms) -> Dealer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flodl_planes.coordinator.accounting import Accounts, Tally
+from flodl_planes.coordinator.cohort import Cohort
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.training import Training
 from flodl_planes.records.cursor import Cursor
@@ -16,8 +17,8 @@ STALLED_AFTER_S = 10.0  # a rank is called stalled after this, or after ten time
 STALLED_TIMES = 10.0
 
 
-def began_line(terms: Terms, ranks: int, hello: RankHello) -> str:
-    """``cpu_cadence on 3 ranks: 1,437 samples, 12 epochs of 45 batches, 61,706 parameters``."""
+def began_line(terms: Terms, cohort: Cohort, hello: RankHello) -> str:
+    """``cpu_cadence on 3 ranks: 1,437 samples, 12 epochs of 45 batches, 61,706 parameters; int8 between boxes``."""
     parameters = 0
     for tensor in hello.tensors:
         if tensor.kind == "param":
@@ -28,9 +29,21 @@ def began_line(terms: Terms, ranks: int, hello: RankHello) -> str:
     batches = -(-terms.dataset // terms.batch_size)
     over = " over gloo (the ranks run on the processor)" if hello.collective == "gloo" else ""
     return (
-        f"{terms.mode}{over} on {_count(ranks, 'rank')}: {_count(terms.dataset, 'sample')}, "
+        f"{terms.mode}{over} on {_count(cohort.size, 'rank')}: {_count(terms.dataset, 'sample')}, "
         f"{_count(terms.epochs, 'epoch')} of {_count(batches, 'batch', 'batches')}, {_count(parameters, 'parameter')}"
+        + _averaging(terms, len(cohort.live_hosts()))
     )
+
+
+def _averaging(terms: Terms, hosts: int) -> str:
+    """What is unusual about the averages."""
+    parts = []
+    if terms.wire != "float32":
+        nothing = f"one box, so nothing is sent as {terms.wire}: averages are exact"
+        parts.append(f"{terms.wire} between boxes" if hosts > 1 else nothing)
+    if terms.outer:
+        parts.append("{kind} over the averages (lr {lr:g}, momentum {momentum:g})".format(**terms.outer))
+    return "".join(f"; {part}" for part in parts)
 
 
 def resumed_line(cursor: Cursor, path: str) -> str:
