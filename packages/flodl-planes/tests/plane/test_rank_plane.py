@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from typing import Any
 
@@ -187,3 +188,20 @@ def test_the_relay_joins_before_its_ranks(make_world: Any) -> None:
     world = make_world({"a": [0, 1]})
     world.start_relay("a")
     assert world.next(RelayJoined) == RelayJoined("a", [0, 1])
+
+
+def test_a_script_that_holds_more_descriptors_than_select_can_count_takes_part(make_world: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1500:
+        pytest.skip("this process may not open so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        world = make_world({"a": [0, 1]}).start()
+        world.round(0, {"0": 0.5, "1": 0.5})
+        assert world.ranks[0].plane.fileno() > 1024
+        assert (world.ranks[0].floats == 1.5).all()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
