@@ -63,6 +63,7 @@ def describe(spec: AgentSpec, offers: list[DeviceOffer], manifest_hash: str, var
         boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
         cores=cores(),
         road=spec.road,
+        flodl=importlib.metadata.version("flodl-agent"),
         dialled="" if spec.roster_host else str(Address(spec.controller_host, spec.controller_port)),
     )
 

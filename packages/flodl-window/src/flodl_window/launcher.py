@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flodl_window import events as ev
-from flodl_window import fanout_child, hub_child, start_proof
+from flodl_window import fanout_child, hub_child, last_words, start_proof
+from flodl_window.aftermath.keeping import Keeping
 from flodl_window.child import Child
 from flodl_window.door import Door, DoorLimits
 from flodl_window.formation import Charter
@@ -90,6 +91,8 @@ class Launcher:
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
         self.machine = Run(self.charter, self.limits, self._loop.time())
+        self.keeping = Keeping(self.run_dir, self.charter, self.machine.opened)
+        self.keeping.begin(self._loop)
         self.board = Board(self.charter.run, self.charter.mode, self.charter.instance, self._state, self._elapsed)
         _raise_file_limit()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -181,6 +184,7 @@ class Launcher:
 
     def _handle(self, event: ev.Event) -> None:
         now = self._loop.time()
+        self.keeping.before(event, self.machine, now)
         for effect in self.machine.handle(event, now):
             match effect:
                 case ev.Send(link, WorldFormed() as letter):
@@ -214,6 +218,7 @@ class Launcher:
                 case ev.Conclude(code):
                     self._code = code
                     self._finished.set()
+        self.keeping.after(self.machine, now)
         if self._state_dirty and (now >= self._state_due or self.machine.phase is not self._written_phase):
             self._write_state()
 
@@ -269,6 +274,7 @@ class Launcher:
             elif isinstance(message, HostLoad):
                 self._load(link, message)
         else:
+            self.keeping.clean_message(message)
             self._handle(ev.LinkMessage(link.number, message))
 
     def link_closed(self, link: JoinLink, why: str) -> None:
@@ -283,8 +289,9 @@ class Launcher:
             # After the verdict a relay only complains of the coordinator's end, on top of the cause.
             if not (where == "relay" and self.machine.phase.terminal):
                 self.narration.output(f"{host}:{where}", stream, log.lines)
-            self.run_dir.log(f"{host}-{where}", log.lines)
-            self.board.history.note_lines(f"{host}:{where}", log.lines)
+            kept = self.keeping.clean(log.lines)
+            self.run_dir.log(f"{host}-{where}", kept)
+            self.board.history.note_lines(f"{host}:{where}", kept)
             self._check_trouble()
 
     def _load(self, link: JoinLink, load: HostLoad) -> None:
@@ -296,16 +303,18 @@ class Launcher:
     # children
 
     def _fanout_event(self, event: FanoutEvent) -> None:
+        event.text = self.keeping.mask.known(event.text)
         self._handle(ev.FanoutReported(event))
 
     def _fanout_ended(self, how: str) -> None:
         assert self._fanout is not None
-        self._handle(ev.FanoutEnded(how, tuple(self._fanout.tail)))
+        self._handle(ev.FanoutEnded(how, tuple(self.keeping.clean(list(self._fanout.tail)))))
 
     def _hub_said(self, text: str) -> None:
         self._say(f"[hub] {text}")
 
     def _hub_message(self, message: FromHub) -> None:
+        self.keeping.clean_message(message)
         self.board.hear(message)
         self._handle(ev.HubReported(message))
 
@@ -318,7 +327,7 @@ class Launcher:
 
     def _hub_process_ended(self, how: str) -> None:
         assert self._hub is not None
-        self._handle(ev.HubEnded(how, tuple(self._hub.tail)))
+        self._handle(ev.HubEnded(how, tuple(self.keeping.clean(list(self._hub.tail)))))
 
     def _kill_children(self) -> None:
         for child in (self._hub, self._fanout):
@@ -400,29 +409,13 @@ class Launcher:
         self._write_state()
         self.board.tick()
         self.run_dir.write_history(self.board.document())
-        self._last_words(result)
-        verdict_at = self.machine.verdict_at
-        left = (verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
+        self.narration.waiting("")
+        for line in last_words.of(machine := self.machine, result, self.run_dir.path):
+            self._say(line)
+        left = (machine.verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
         until = self._loop.time() + max(0.0, left)
         while not self._leaving and self._loop.time() < until:
             await asyncio.sleep(min(0.05, max(0.0, until - self._loop.time())))
-
-    def _last_words(self, result: RunResult) -> None:
-        machine = self.machine
-        self.narration.waiting("")
-        if machine.phase is Phase.FAILED and machine.cause is not None:
-            cause = machine.cause
-            where = f"{cause.host}:{cause.rank}" if cause.rank is not None else cause.host or "hub"
-            for line in cause.tail[-12:]:
-                self._say(f"  {where} | {line}")
-            self._say(f"FAILED: {machine.why}")
-            if cause.fix:
-                self._say(f"fix: {cause.fix}")
-        else:
-            self._say(f"{'DONE, DEGRADED' if result.degraded else 'done'}: {machine.why}")
-            if result.samples:
-                self._say(_figures(result))
-        self._say(f"files: {_short(self.run_dir.path)}")
 
     def _close(self) -> None:
         if hasattr(self, "board"):
@@ -442,24 +435,6 @@ class Launcher:
         for sock in self.bound.socks:
             sock.close()
         self.narration.close()
-
-
-def _figures(result: RunResult) -> str:
-    parts = [f"{count(len(result.epochs), 'epoch')}, {result.samples} samples in {result.wall_s:.1f} s"]
-    parts.append(f"{result.samples_per_s:.0f} samples/s")
-    if result.balance is not None:
-        parts.append(f"balance {result.balance:.2f}")
-    evaluated = [epoch.eval for epoch in result.epochs if epoch.eval]
-    if evaluated:
-        parts += [f"{name} {value:.4g}" for name, value in evaluated[-1].items()]
-    return "; ".join(parts)
-
-
-def _short(path: Path) -> str:
-    """`path` from here when it lies below."""
-    with contextlib.suppress(ValueError):
-        return f"{path.relative_to(Path.cwd())}/"
-    return f"{path}/"
 
 
 def _is_address(host: str) -> bool:

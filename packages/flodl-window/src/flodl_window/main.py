@@ -11,6 +11,7 @@ VERBS = {
     "serve": "the same without starting agents: they dial in by themselves",
     "status": "what a run is doing",
     "start": "fire the start switch of a run that is held",
+    "why": "what broke first in a run, and what to try",
 }
 
 HELP = (
@@ -54,6 +55,10 @@ def dispatch(words: list[str]) -> int:
         from flodl_window.cli_serve import main as serve
 
         return serve(rest)
+    if verb == "why":
+        from flodl_window.cli_why import main as why
+
+        return why(rest)
     if not verb:
         raise usage("cannot do nothing", "no verb follows", f"one of {', '.join(VERBS)}; flodl-window --help says more")
     raise usage(f"cannot do {verb!r}", "there is no such verb", f"one of {', '.join(VERBS)}")

@@ -7,11 +7,11 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 
-from flodl_wire import environ
+from flodl_wire import environ, process_mark
 from flodl_wire.faults import Broken
 from flodl_wire.result import RunResult
 from flodl_wire.state import State
@@ -35,6 +35,7 @@ class RunDir:
         self.trouble = ""
         self.note = ""
         self._logs: dict[str, TextIO] = {}
+        self._events: BinaryIO | None = None
 
     @classmethod
     def create(cls, run: str, under: Path | None = None) -> RunDir:
@@ -46,6 +47,7 @@ class RunDir:
             free = os.statvfs(made.path)
             if free.f_bavail * free.f_frsize < LEAST_FREE:
                 raise OSError(f"only {free.f_bavail * free.f_frsize >> 20} MB are free there")
+            process_mark.write(made.path)
         except OSError as err:
             raise Broken(
                 "no-run-dir",
@@ -79,6 +81,16 @@ class RunDir:
         """What those who watched have seen, once, at the verdict."""
         self._replace("history.json", document)
 
+    def event(self, row: dict[str, Any]) -> None:
+        """One more line of events.jsonl (aftermath/record.py says what stands in it)."""
+        try:
+            if self._events is None:
+                self._events = (self.path / "events.jsonl").open("ab")
+            self._events.write(msgspec.json.encode(row) + b"\n")
+            self._events.flush()
+        except OSError as err:
+            self._note("events.jsonl", err)
+
     def log(self, name: str, lines: list[str]) -> None:
         """Append whole lines to log/<name>.log as they came, escapes and all."""
         try:
@@ -96,7 +108,11 @@ class RunDir:
         for file in self._logs.values():
             with contextlib.suppress(OSError):
                 file.close()
+        if self._events is not None:
+            with contextlib.suppress(OSError):
+                self._events.close()
         self._logs.clear()
+        self._events = None
 
     def _replace(self, name: str, body: bytes) -> None:
         new = self.path / f".{name}.new"

@@ -48,6 +48,7 @@ class Hello(msgspec.Struct, tag="hello", omit_defaults=True):
     road: str = ""  # of a walk-in: direct | ssh
     dialled: str = ""  # the controller's address as that host was given it
     own_address: str = ""  # its own end of the connection; the window may see another behind NAT
+    flodl: str = ""  # version of the agent
 
 
 class Accept(msgspec.Struct, tag="accept", omit_defaults=True):

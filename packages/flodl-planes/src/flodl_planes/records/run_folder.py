@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from flodl_wire import environ
+from flodl_wire import environ, process_mark
 from flodl_wire.faults import Broken
 from flodl_wire.result import EpochResult, RunResult
 from flodl_wire.state import State
@@ -32,6 +32,7 @@ class RunFolder:
         self.path = runs / self.id
         try:
             self.path.mkdir(parents=True)
+            process_mark.write(self.path)
         except OSError as error:
             raise Broken(
                 "no-run-folder",

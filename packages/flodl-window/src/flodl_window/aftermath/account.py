@@ -1,0 +1,206 @@
+"""The account of a run: how it ended, what broke first, who said what last, on which versions. Pure; `why` prints it,
+the report shows it, the bundle carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flodl_window.aftermath import advice, causes
+from flodl_window.aftermath.causes import Causes, Finding
+from flodl_window.aftermath.run_files import RunFiles
+from flodl_window.words import listed
+
+VERSION = 1
+LINES = 50
+ENDS = ("done", "degraded", "failed", "interrupted", "crashed", "running", "unknown")
+
+
+@dataclass
+class Voice:
+    """A process and its last lines."""
+
+    name: str  # "node-a:0", "node-b:relay"
+    how: str  # in words, how it ended
+    lines: list[str]
+    culprit: bool = False
+
+
+@dataclass
+class Account:
+    """`end` is one of ENDS, `sentence` says it for people."""
+
+    run: str
+    path: str
+    end: str
+    sentence: str
+    causes: Causes
+    voices: list[Voice] = field(default_factory=list)
+    hosts: list[dict[str, Any]] = field(default_factory=list)
+    differ: list[str] = field(default_factory=list)  # versions that are not the same everywhere
+    opened: dict[str, Any] = field(default_factory=dict)
+    git: dict[str, Any] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    tries: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def first(self) -> Finding | None:
+        return self.causes.first
+
+
+def make(files: RunFiles, lines_of: Callable[[str], list[str]]) -> Account:
+    """`lines_of`: a log's last lines by its name ("node-a-0")."""
+    end, sentence = _end(files)
+    found = causes.find(files.events, files.state)
+    if end == "interrupted":  # whatever the ranks did then was ordered
+        found = Causes(found.first, found.before, [])
+    voices = _voices(files, found, lines_of)
+    code = files.first("code")
+    hosts = _hosts(files)
+    account = Account(files.run, str(files.path), end, sentence, found, voices, hosts, _differences(hosts))
+    account.opened, account.git = files.first("opened"), code.get("git") or {}
+    account.packages = code.get("packages") or account.opened.get("packages") or {}
+    account.broken = files.broken
+    if end == "failed" and found.first is not None:
+        culprit = next((voice.lines for voice in voices if voice.culprit), [])
+        account.tries = advice.what_to_try(found.first, [*culprit, *found.first.tail])
+    elif end == "crashed":
+        account.tries = [
+            "`dmesg -T | grep -i 'killed process'` on the controller's box tells whether the kernel did it",
+            "go on from its last checkpoint: put --resume in front of the command (docs/resume.md)",
+        ]
+    elif end == "running":
+        account.tries = ["fdl status shows it live"]
+    return account
+
+
+def _end(files: RunFiles) -> tuple[str, str]:
+    state, result = files.state, files.result
+    phase, why = str(state.get("phase") or ""), str(state.get("why") or "")
+    verdict = files.first("verdict")
+    if phase not in ("done", "failed") and verdict:
+        phase, why = str(verdict.get("phase")), str(verdict.get("text", ""))
+    if phase not in ("done", "failed") and result.get("verdict") in ("done", "failed"):
+        phase, why = str(result["verdict"]), str(result.get("why") or "")
+    if phase == "done":
+        degraded = bool(state.get("degraded") or result.get("degraded"))
+        return ("degraded" if degraded else "done"), why
+    if phase == "failed":
+        if "interrupted by" in why or why.startswith(("KeyboardInterrupt", "interrupted")):
+            return "interrupted", f"{why}: somebody ended it on purpose, nothing broke"
+        return "failed", why
+    if not phase:
+        if files.lives is False:
+            return "crashed", "its process ended before it wrote anything"
+        return "unknown", "nothing in it says how it went"
+    if files.lives:
+        return "running", f"it still runs: {phase}" + (f", {why}" if why else "")
+    if files.lives is None:
+        return "unknown", f"the last it wrote is {phase!r}, and whether anybody still runs it cannot be told from here"
+    who = "the launcher" if files.events else "the process that trained"
+    return "crashed", (
+        f"{who} ended without a word in phase {phase!r}: killed (kill -9, out of memory), or its box went down;"
+        " no verdict was written"
+    )
+
+
+def _voices(files: RunFiles, found: Causes, lines_of: Callable[[str], list[str]]) -> list[Voice]:
+    """Every process that said something, the culprit first, then its host's, then by rank."""
+    ends = {rank["rank"]: rank for rank in _dicts(files.state.get("ranks")) if isinstance(rank.get("rank"), int)}
+    exits = {str(row.get("rank")): row for row in files.events if row.get("kind") == "rank_exited"}
+    first = found.first
+    voices: list[tuple[tuple[int, int, int, str], Voice]] = []
+    names = {(str(rank.get("host")), str(number)) for number, rank in ends.items()}
+    known = {f"{host}-{what}" for host, what in names}
+    for stem in files.log_names():
+        if stem not in known:
+            host, _, what = stem.rpartition("-")
+            names.add((host, what))
+    for host, what in names:
+        rank = int(what) if what.isdigit() else None
+        lines = lines_of(f"{host}-{what}")
+        culprit = first is not None and first.host == host and (rank == first.rank if first.rank is not None else False)
+        if first is not None and first.rank is None and first.host == host and what in first.what:
+            culprit = True  # "relay on node-a killed by …"
+        end = ends.get(rank, {}) if rank is not None else {}
+        how = " ".join(filter(None, [str(end.get("status", "")), str(end.get("why", ""))]))
+        if not lines and what in exits:
+            lines = [str(line) for line in exits[what].get("tail") or ()]
+        if not lines and culprit and first is not None:
+            lines = first.tail
+        if lines or rank is not None:
+            beside = first is not None and host == first.host
+            key = (0 if culprit else 1, 0 if beside else 1, rank if rank is not None else 1 << 30, f"{host}-{what}")
+            voices.append((key, Voice(f"{host}:{what}", how, lines[-LINES:], culprit)))
+    if first is not None and first.tail and not any(voice.culprit for _, voice in voices):
+        name = first.host or ("coordinator" if "coordinator" in first.what else "launcher")
+        voices.append(((0, 0, 0, ""), Voice(name, "", first.tail[-LINES:], True)))
+    return [voice for _, voice in sorted(voices, key=lambda pair: pair[0])]
+
+
+def _hosts(files: RunFiles) -> list[dict[str, Any]]:
+    """What every host said of itself when it came in; the last word counts."""
+    said = {str(row.get("host")): row for row in files.events if row.get("kind") == "hello"}
+    members = {str(each.get("host")): each for each in _dicts(files.state.get("members"))}
+    rows = []
+    for host in dict.fromkeys([*members, *said]):
+        hello, member = said.get(host, {}), members.get(host, {})
+        row = {"host": host, "ranks": member.get("ranks") or []}
+        row |= {"devices": member.get("gpus") or hello.get("devices") or []}
+        row |= {"status": member.get("status", "not in"), "why": member.get("why", ""), "road": member.get("road", "")}
+        row |= {key: hello.get(key, "") for key in ("python", "torch", "libtorch", "nccl", "flodl", "cores", "address")}
+        rows.append(row)
+    return rows
+
+
+def _differences(hosts: list[dict[str, Any]]) -> list[str]:
+    """ "python: 3.11.2 on node-a; 3.10.1 on node-b"."""
+    lines = []
+    for key in ("python", "torch", "libtorch", "nccl", "flodl"):
+        by_value: dict[str, list[str]] = {}
+        for row in hosts:
+            by_value.setdefault(str(row[key] or "none"), []).append(row["host"])
+        if len(by_value) > 1:
+            lines.append(f"{key}: " + "; ".join(f"{value} on {listed(names)}" for value, names in by_value.items()))
+    return lines
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def document(account: Account) -> dict[str, Any]:
+    """The same for --json; additive only."""
+
+    def finding(each: Finding) -> dict[str, Any]:
+        made: dict[str, Any] = {"what": each.what, "host": each.host, "rank": each.rank, "at_s": each.at}
+        return made | {"why": each.why, "meaning": each.meaning, "fix": each.fix}
+
+    first = account.first
+    return {
+        "v": VERSION,
+        "run": account.run,
+        "path": account.path,
+        "end": account.end,
+        "sentence": account.sentence,
+        "first": finding(first) if first is not None else None,
+        "note": account.causes.note,
+        "before": [finding(each) for each in account.causes.before],
+        "after": [finding(each) for each in account.causes.after],
+        "try": account.tries,
+        "processes": [
+            {"name": voice.name, "how": voice.how, "culprit": voice.culprit, "lines": voice.lines}
+            for voice in account.voices
+        ],
+        "hosts": account.hosts,
+        "versions_differ": account.differ,
+        "packages": account.packages,
+        "git": account.git,
+        "command": account.opened.get("command", []),
+        "mode": account.opened.get("mode", ""),
+        "environment": account.opened.get("environment", {}),
+        "broken_files": account.broken,
+    }

@@ -1,0 +1,73 @@
+"""What the launcher keeps for later: events.jsonl, without secrets. The clock, the environment and git are asked here.
+
+Nothing here may slow or end a run: rows are small and buffered by the file system, git answers to a thread that nobody
+waits for, and a disk that takes no more costs the rows it did not take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from pathlib import Path
+
+from flodl_window import events as ev
+from flodl_window.aftermath import launch_facts
+from flodl_window.aftermath.record import Record, Row
+from flodl_window.formation import Charter
+from flodl_window.run import Run
+from flodl_window.run_dir import RunDir
+from flodl_wire.hub_messages import FromHub, HubFailed, Notice
+from flodl_wire.join_messages import HostFault, JoinUp, RankExited, RelayExited, Step
+
+_TALK = (RankExited, RelayExited, HostFault, Step, HubFailed, Notice)
+
+
+class Keeping:
+    """One run's memory. `opened`: the loop's time when the window opened."""
+
+    def __init__(self, run_dir: RunDir, charter: Charter, opened: float) -> None:
+        self._run_dir = run_dir
+        self._charter = charter
+        self.mask = launch_facts.mask_for(charter, os.environ)
+        self._record = Record(opened, self.mask)
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The first row now; versions and the state of the code as soon as they are known."""
+        folder = Path.cwd()
+        self._run_dir.event(self._record.opened(launch_facts.facts(self._charter, os.environ, folder, self.mask)))
+
+        def ask() -> None:
+            row = self._record.row(loop.time(), "code", packages=launch_facts.packages(), git=launch_facts.code(folder))
+            with contextlib.suppress(RuntimeError):  # the run is over already
+                loop.call_soon_threadsafe(self._run_dir.event, row)
+
+        threading.Thread(target=ask, name="code", daemon=True).start()
+
+    def before(self, event: ev.Event, machine: Run, now: float) -> None:
+        """Note what is about to be taken in."""
+        if not isinstance(event, ev.Ticked):
+            self._write(self._record.note(event, machine, now))
+
+    def after(self, machine: Run, now: float) -> None:
+        """Note the verdict when it has just been spoken."""
+        self._write(self._record.verdict(machine, now))
+
+    def clean(self, lines: list[str]) -> list[str]:
+        """Lines of a process without the secrets that this run was given."""
+        return [self.mask.known(line) for line in lines]
+
+    def clean_message(self, message: JoinUp | FromHub) -> None:
+        """The same of what a program or a host says in a message that will be shown and kept."""
+        if isinstance(message, _TALK):
+            for name in message.__struct_fields__:
+                value = getattr(message, name)
+                if isinstance(value, str):
+                    setattr(message, name, self.mask.known(value))
+                elif isinstance(value, list):
+                    setattr(message, name, self.clean(value))
+
+    def _write(self, rows: list[Row]) -> None:
+        for row in rows:
+            self._run_dir.event(row)
