@@ -6,7 +6,7 @@ PYTEST := $(VENV)/python -m pytest
 JOBS ?= 2
 
 .DEFAULT_GOAL := list
-.PHONY: list setup demo test check integration alone bench fuzz docs clean
+.PHONY: list setup demo test check integration alone bench fuzz chaos docs clean
 
 list: ## print these lines
 	@echo "make TARGET [PYTHON=python3.12] [JOBS=2]"; echo
@@ -38,6 +38,9 @@ bench: setup ## measure against torchrun, gloo and a bare interpreter; tables, a
 
 fuzz: setup ## a million mutated inputs for the codec, 20,000 strangers for a live port
 	$(VENV)/python -m tools.fuzz
+
+chaos: setup ## 200 runs with something terrible at a random moment, and what became of them (root for disks and cables)
+	$(VENV)/python -m tools.chaos $(ARGS)
 
 docs: setup ## write the help texts into the pages as --help prints them, and check the links
 	$(VENV)/python -m tools.pages --write

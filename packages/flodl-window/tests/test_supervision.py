@@ -6,6 +6,7 @@ import pytest
 from window_worlds import Driven, cluster, end_children, failed, finish, formed, hello, result, trained
 
 from flodl_window import events as ev
+from flodl_wire import exits
 from flodl_wire.hub_messages import Finished, HubFailed, RankGone, RankIn, RelayIn, Stop
 from flodl_wire.join_messages import (
     Abort,
@@ -198,6 +199,25 @@ def test_a_relay_that_only_follows_its_rank_is_not_the_cause() -> None:
     world.now += 0.1
     world.says("node-b", RankExited(1, 3))
     assert failed(world) == "rank 1 on node-b exit 3"
+
+
+def test_a_coordinator_that_no_relay_hears_any_more_is_the_cause_whatever_ends_first() -> None:
+    for first in ("relay", "rank"):
+        world = trained("cpu:1", "cpu:1")
+        gone = RankExited(0, 1, tail=["flodl: rank 0 cannot go on: this host's relay is gone (…)"])
+        lost = RelayExited(exits.HUB_LOST, tail=["the hub is gone"])
+        for report in (lost, gone) if first == "relay" else (gone, lost):
+            world.says("node-a", report)
+        world.says("node-b", RelayExited(exits.HUB_LOST))
+        assert failed(world).startswith("coordinator lost")
+
+
+def test_one_relay_that_loses_the_coordinator_is_a_host_lost_and_may_be_tolerated() -> None:
+    world = trained("cpu:2", "cpu:1")
+    world.says("node-b", RelayExited(exits.HUB_LOST))
+    world.says("node-b", RankExited(2, 1))
+    assert [gone.rank for gone in world.told(RankGone)] == [2]
+    assert world.run.phase.value == "training"
 
 
 def test_a_relay_that_dies_by_itself_is_named_when_the_agent_gives_up() -> None:

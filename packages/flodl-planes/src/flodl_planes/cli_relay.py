@@ -17,7 +17,8 @@ def parser() -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog="flodl-planes relay",
         description="Carries one host's averages and messages between its ranks and the hub. Started by flodl-agent.",
-        epilog=f"{environ.RELAY_JSON} holds its spec. Exit codes: 0 its ranks have said goodbye, 1 something was lost.",
+        epilog=f"{environ.RELAY_JSON} holds its spec. Exit codes: 0 its ranks have said goodbye, 75 the hub is lost, "
+        "1 something else is.",
     )
 
 

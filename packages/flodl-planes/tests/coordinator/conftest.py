@@ -74,6 +74,7 @@ class Paper:
     to_apply: set[int] = field(default_factory=set)
     rounds: list[Round] = field(default_factory=list)
     committed: tuple[int, int] | None = None
+    mute: set[int] = field(default_factory=set)  # say no goodbye
     disk: bool = True  # writes checkpoints at once
     changes: dict[str, Any] = field(default_factory=dict)  # of the terms
     found: CheckpointFound = field(default_factory=lambda: CheckpointFound(None))
@@ -269,6 +270,8 @@ class Paper:
                 self.plans[order.rank] = order.message
                 self.undone.add(order.rank)
         elif isinstance(order, SendRank) and isinstance(order.message, Finish) and order.rank not in self.dead:
+            if order.rank in self.mute:
+                return
             self.left.add(order.rank)
             self.tell(FromRank(order.rank, Leaving()))
 

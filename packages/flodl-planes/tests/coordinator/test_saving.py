@@ -222,3 +222,21 @@ def test_a_rank_that_stands_still_is_ended_after_its_time_and_dies_as_others_do(
     world.kill(1)
     assert any("it stood still for 21 s and was ended" in notice.text for notice in world.told(Notice))
     assert world.finish().told(Finished)[0].result.degraded
+
+
+def test_a_rank_that_stands_still_at_the_very_end_is_ended_too(paper: Any) -> None:
+    for until in ("closing", "leaving"):
+        world = paper({"here": [0, 1]}, changes={"stall_timeout": 20.0})
+        world.load()
+        while world.coordinator.phase == "training":
+            step(world)
+        while world.undone:
+            step(world)
+        world.applied(0)
+        if until == "leaving":
+            world.mute = {1}  # gets its result, and says no goodbye
+            world.applied(1)
+        assert world.coordinator.phase == until
+        assert [order for order in world.tick(21) if isinstance(order, Expel)] == [Expel(1)]
+        world.kill(1)
+        assert world.told(Finished)[0].result.samples == 100

@@ -18,8 +18,9 @@ from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.words import ending, ranks_text
+from flodl_wire import exits
 from flodl_wire.hub_messages import HubFailed, Progress, RankGone
-from flodl_wire.join_messages import HostFault, RankExited, RelayExited
+from flodl_wire.join_messages import RELAY_GONE, HostFault, RankExited, RelayExited
 from flodl_wire.specs import RankPlace
 
 TOLERANCE_CODES = ("below-tolerance", "all-lost")  # HubFailed that only counts losses we reported
@@ -51,6 +52,7 @@ class HostLife:
     status: str = "running"
     why: str = ""
     relay_in: bool = False
+    hub_lost: bool = False  # says its relay
     relay_end: str = ""  # how its relay ended, in words
     failing: bool = False  # its ranks' ends are echoes from now on
     said_bye: bool = False
@@ -142,7 +144,8 @@ class Supervision:
         incident = Incident(
             now, Surety.CAUSE, f"rank {life.rank} on {life.host} {how}", life.host, life.rank, tail=report.tail
         )
-        echo = host.failing or self.hub_gone or (self.hub_failed is not None and not self._is_culprit(life.rank))
+        echo = host.failing or host.hub_lost or self.hub_gone or any(RELAY_GONE in line for line in report.tail)
+        echo |= self.hub_failed is not None and not self._is_culprit(life.rank)
         if report.signal is None:
             incident.surety = Surety.ECHO if echo else Surety.CAUSE
             self.inquest.add(incident)
@@ -158,9 +161,16 @@ class Supervision:
             return
         host.relay_end = ending(report.code, report.signal)
         if report.signal is not None and not self._all_ended(host):
-            self._host_failing(
-                host, Incident(now, Surety.CAUSE, f"relay on {name} {host.relay_end}", name, tail=report.tail), now
-            )
+            what = f"relay on {name} {host.relay_end}"
+            self._host_failing(host, Incident(now, Surety.CAUSE, what, name, tail=report.tail), now)
+        elif report.code == exits.HUB_LOST and not self.finished:
+            host.hub_lost = True  # its ranks may have told of their ends before it
+            if all(other.hub_lost for other in self.hosts.values() if not other.ended):
+                why = "no relay hears it any more"
+                self.inquest.add(Incident(now, Surety.CAUSE, "coordinator lost", why=why, tail=report.tail))
+            else:
+                what = f"host {name} lost: its relay lost the coordinator"
+                self._host_failing(host, Incident(now, Surety.CAUSE, what, name, tail=report.tail), now)
 
     def host_fault(self, name: str, fault: HostFault, now: float) -> None:
         host = self.hosts.get(name)

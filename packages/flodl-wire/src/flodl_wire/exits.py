@@ -7,4 +7,5 @@ DONE = 0
 NOT_DONE = 1
 USAGE = 2
 NO_COMMAND = 127  # the shell's own code for "command not found"
+HUB_LOST = 75  # of a relay alone: the hub is gone, or cannot be heard (EX_TEMPFAIL's number)
 INTERRUPTED = 130  # 128 + SIGINT, what a shell reports after Ctrl-C

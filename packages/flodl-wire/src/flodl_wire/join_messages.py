@@ -13,6 +13,8 @@ import msgspec
 from flodl_wire.plane_messages import TensorSpec
 from flodl_wire.specs import Command, Envelope, RelaySpec
 
+RELAY_GONE = "this host's relay is gone"  # stands in the last words of a rank that ends because of it: an echo
+
 
 class DeviceOffer(msgspec.Struct, omit_defaults=True):
     """One device as the host sees it."""

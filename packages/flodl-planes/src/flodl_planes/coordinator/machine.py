@@ -37,7 +37,7 @@ from flodl_planes.coordinator.hub_events import (
     Tell,
     Tick,
 )
-from flodl_planes.coordinator.reports import Reports
+from flodl_planes.coordinator.reports import Reports, not_finite
 from flodl_planes.coordinator.roads import LIMITS, Limits, Roads
 from flodl_planes.coordinator.stalls import Stalls
 from flodl_planes.coordinator.training import Training
@@ -278,13 +278,7 @@ class Coordinator:
     ) -> list[HubOrder]:
         where = f"rank {rank} on {self.cohort[rank].place.host}"
         if training.terms.nan != "skip" or self.mode == "cpu_async":
-            fault = Broken(
-                "not-finite",
-                f"cannot go on training: the model of {where} is not finite",
-                f"first {deposit.poisoned}, in window {deposit.window}",
-                "lower the learning rate, clip the gradients (clip_norm=1.0), or leave such work out (nan='skip')",
-            )
-            return self._fail(fault, now, rank)
+            return self._fail(not_finite(where, deposit), now, rank)
         return reports.left_out(rank, where, deposit, now)
 
     # --- losses
@@ -354,7 +348,10 @@ class Coordinator:
                 gone = RankGone(rank, False, member.why or "its connection to the relay closed")
                 orders += self._gone(gone, now)
         training, reports = self.training, self.reports
-        if training is None or reports is None or self.phase not in ("training", "closing"):
+        if training is None or reports is None or self.phase not in ("training", "closing", "leaving"):
+            return orders
+        orders += self._stalls.expel(training, self._waited_for(training, now), training.issued_at, now)
+        if self.phase == "leaving":
             return orders
         if training.open and self.limits.stall_s is not None and now - training.issued_at > self.limits.stall_s:
             fault = Broken(
@@ -367,7 +364,15 @@ class Coordinator:
         barred = self._roads.barred(training, self.mode, self.limits, now)
         if barred:
             return [*orders, *self._fail(barred, now)]
-        return [*orders, *self._stalls.expel(training, now), *reports.progress(now)]
+        return [*orders, *reports.progress(now)]
+
+    def _waited_for(self, training: Training, now: float) -> list[int]:
+        """Ranks that the run cannot go on without, or cannot end without."""
+        living, limit = self.cohort.living, training.terms.stall_timeout or 0.0
+        if self.phase == "training":
+            return [rank for rank in living if narration.stalled(training, rank, now, limit)]
+        busy = training.plans.keys() - training.deposits.keys()
+        return [rank for rank in living if self.phase == "leaving" or rank in busy or rank not in self._applied]
 
     # --- the end
 

@@ -158,14 +158,14 @@ def progress(training: Training, accounts: Accounts, now: float) -> Progress:
     )
 
 
-def stalled(training: Training, rank: int, now: float) -> bool:
-    """Whether a rank should have done its plan long ago."""
+def stalled(training: Training, rank: int, now: float, least_s: float = STALLED_AFTER_S) -> bool:
+    """Whether a rank should have done its plan long ago, `least_s` at least."""
     if rank not in training.plans or rank in training.deposits or training.open is not None:
         return False
     rate = training.accounts.rank_rate(rank)
     planned = sum(count for _, count in training.plans[rank].spans)
     expected = planned / rate if rate > 0 else 0.0
-    return now - training.issued_at > max(STALLED_AFTER_S, STALLED_TIMES * expected)
+    return now - training.issued_at > max(least_s, STALLED_TIMES * expected)
 
 
 def _short(value: float | None) -> float | None:

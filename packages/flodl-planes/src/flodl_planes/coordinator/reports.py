@@ -8,6 +8,7 @@ from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.timeline import Clockwork
 from flodl_planes.coordinator.training import EpochMerged, Training
+from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import Notice
 from flodl_wire.plane_messages import Deposit
 from flodl_wire.result import EpochResult
@@ -93,3 +94,13 @@ class Reports:
             return []
         self._warned.add(rank)
         return [Tell(Notice(f"rank {rank}: a loss is not finite (window {window})"))]
+
+
+def not_finite(where: str, deposit: Deposit) -> Fault:
+    """A rank's model holds infinities or no numbers, and the run is to end for it."""
+    return Broken(
+        "not-finite",
+        f"cannot go on training: the model of {where} is not finite",
+        f"first {deposit.poisoned}, in window {deposit.window}",
+        "lower the learning rate, clip the gradients (clip_norm=1.0), or leave such work out (nan='skip')",
+    )

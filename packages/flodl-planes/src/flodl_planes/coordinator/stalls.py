@@ -6,7 +6,6 @@ long as they like. `stall_timeout` says otherwise. The relay ends the process, a
 
 from __future__ import annotations
 
-from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.hub_events import Expel, HubOrder
 from flodl_planes.coordinator.training import Training
 
@@ -18,17 +17,18 @@ class Stalls:
         self._since: dict[int, float] = {}
         self._tried: dict[int, float] = {}
 
-    def expel(self, training: Training, now: float) -> list[HubOrder]:
-        """End who has stood still for `stall_timeout`; again after as long, for it may have been another's fault."""
+    def expel(self, training: Training, waited_for: list[int], since: float, now: float) -> list[HubOrder]:
+        """End who of `waited_for` has stood still for `stall_timeout` since then; and again after as long, for it may
+        have been another's fault.
+        """
         limit = training.terms.stall_timeout
-        if limit is None or now - training.issued_at < limit:
+        if limit is None or now - since < limit:
             return []
         orders: list[HubOrder] = []
-        for rank in training.cohort.living:
-            waited = now - max(training.issued_at, self._tried.get(rank, 0.0))
-            if waited >= limit and narration.stalled(training, rank, now):
+        for rank in waited_for:
+            if now - max(since, self._tried.get(rank, 0.0)) >= limit:
                 self._tried[rank] = now
-                self._since[rank] = training.issued_at
+                self._since[rank] = since
                 orders.append(Expel(rank))
         return orders
 

@@ -132,7 +132,7 @@ class Saver:
         except Fault as fault:
             print(f"{fault}; the checkpoint before it is kept", file=sys.stderr)
         else:
-            print(f"the last average is kept: {path} (resume with `fdl --resume …`)", file=sys.stderr)
+            print(f"the last average is kept: {path} (`fdl --resume` goes on from it)", file=sys.stderr)
 
     def close(self) -> None:
         """Let a write that is under way come to its end."""

@@ -32,6 +32,7 @@ from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, le
 from flodl_planes.plane.words import Words, control_bytes, wait_until
 from flodl_wire import deadlines
 from flodl_wire.faults import Broken, Fault, Transient
+from flodl_wire.join_messages import RELAY_GONE
 from flodl_wire.messages import decode_message
 from flodl_wire.plane_messages import (
     Attach,
@@ -294,7 +295,7 @@ class RankPlane:
 
     def _lost(self, ended: LinkEnded) -> Fault:
         return Transient(
-            "relay-lost", f"rank {self._rank} cannot go on", f"this host's relay is gone ({ended.why})",
+            "relay-lost", f"rank {self._rank} cannot go on", f"{RELAY_GONE} ({ended.why})",
             "the run's log names the first cause",
         )  # fmt: skip
 

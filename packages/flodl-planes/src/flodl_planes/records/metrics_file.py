@@ -5,34 +5,41 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 NAME = "metrics.jsonl"
 
 
 class MetricsFile:
-    """Appends rows. A disk that takes no more costs the rows and one sentence, never the run."""
+    """Appends rows. A disk that takes no more costs the rows of that time and one sentence, never the run."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
-        self._file: TextIO | None = None
-        self._given_up = False
+        self._file = -1
+        self._torn = False  # the last row is not whole
+        self._said = False
 
     def append(self, row: dict[str, Any]) -> str:
         """Write `row`; answers with a sentence for people the first time it cannot, else with nothing."""
-        if self._given_up:
-            return ""
         try:
-            if self._file is None:
-                self._file = self.path.open("a", encoding="utf-8")
-            self._file.write(json.dumps(row, allow_nan=False) + "\n")
-            self._file.flush()
+            line = (json.dumps(row, allow_nan=False) + "\n").encode()
+            if self._file < 0:
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._torn:
+                self._torn = os.write(self._file, b"\n") != 1
+            written = os.write(self._file, line)
+            if written < len(line):
+                self._torn = True
+                raise OSError(28, os.strerror(28))
         except (OSError, ValueError) as err:
-            self._given_up = True
+            if self._said:
+                return ""
+            self._said = True
             why = os.strerror(err.errno) if isinstance(err, OSError) and err.errno else str(err)
             return f"cannot write {self.path}: {why}; the run goes on without it"
         return ""
 
     def close(self) -> None:
-        if self._file is not None and not self._given_up:
-            self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

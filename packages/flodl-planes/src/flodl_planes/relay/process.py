@@ -32,7 +32,7 @@ from flodl_planes.plane.segment import Segment
 from flodl_planes.plane.share import HostMemory, Share, crossed, finish_line, hands, leaders_line
 from flodl_planes.plane.words import Words, control_bytes, wait_until
 from flodl_planes.relay.local_ranks import LocalRanks
-from flodl_wire import deadlines, frames
+from flodl_wire import deadlines, exits, frames
 from flodl_wire.channel import parse_salt
 from flodl_wire.faults import Broken, Fault, Transient
 from flodl_wire.messages import decode_message, encode_message
@@ -174,7 +174,12 @@ class Relay:
         except LinkEnded as ended:
             why = ended.why
             self._local.stop(
-                Transient("hub-lost", f"the relay of {self._spec.host} cannot go on", f"the hub is gone ({why})")
+                Transient(
+                    "hub-lost",
+                    f"the relay of {self._spec.host} cannot go on",
+                    f"the hub is gone ({why})",
+                    exit_code=exits.HUB_LOST,
+                )
             )
         except Fault as fault:
             self._local.stop(fault)

@@ -1,0 +1,148 @@
+"""A rank without torch that learns: a linear model by SGD with momentum, in numpy, saved and put back as torch ranks
+are.
+
+What it ends with hardly depends on who did which samples, so a run that was disturbed can be held against one that
+was not. `--record` writes down every span that this rank has delivered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from flodl_planes.plane.layout import lay_out
+from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.segment import Segment
+from flodl_planes.role.place import local_cluster, read_envelope
+from flodl_wire.faults import Fault
+from flodl_wire.plane_messages import (
+    Applied,
+    Deposit,
+    Dismiss,
+    EvalDone,
+    Finish,
+    Leaving,
+    Plan,
+    RankHello,
+    Round,
+    TensorSpec,
+    Terms,
+)
+
+WIDTH = 64
+
+
+def parse() -> argparse.Namespace:
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--samples", type=int, default=480)
+    p.add_argument("--batch-size", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=3)
+    p.add_argument("--batch-ms", type=float, default=4.0)
+    p.add_argument("--checkpoint-every", default="0.2", help="seconds with a point in it, else epochs")
+    p.add_argument("--stall-timeout", type=float)
+    p.add_argument("--max-failure", type=int)
+    p.add_argument("--resume")
+    p.add_argument("--record", type=Path)
+    p.add_argument("--ballast", type=int, default=1, help="further floats in the model")
+    return p.parse_args()
+
+
+def state_file(momentum: np.ndarray) -> Segment:
+    """A safetensors file with one tensor."""
+    header = {"momentum": {"dtype": "F32", "shape": [WIDTH], "data_offsets": [0, momentum.nbytes]}}
+    text = json.dumps(header).encode().ljust(128)
+    segment = Segment.create("state", 8 + len(text) + momentum.nbytes)
+    segment.buffer[:] = len(text).to_bytes(8, "little") + text + momentum.tobytes()
+    return segment
+
+
+def main() -> int:
+    given = parse()
+    place, envelope = local_cluster(), read_envelope()
+    assert envelope is not None, "started by a run only"
+    stream = np.random.RandomState(7)
+    truth = stream.randn(WIDTH).astype(np.float32)
+    data = stream.randn(given.samples, WIDTH).astype(np.float32)
+    wanted = data @ truth
+    every = float(given.checkpoint_every) if "." in given.checkpoint_every else int(given.checkpoint_every)
+    terms = Terms(
+        mode=envelope.mode, dataset=given.samples, batch_size=given.batch_size, epochs=given.epochs, seed=0,
+        evaluates=True, max_failure=given.max_failure, checkpoint_every=every, stall_timeout=given.stall_timeout,
+        resume=given.resume,
+    )  # fmt: skip
+    tensors = [
+        TensorSpec("weight", [WIDTH], "F32", "param"),
+        TensorSpec("ballast", [given.ballast], "F32", "param"),
+        TensorSpec("steps", [], "I64", "buffer"),
+    ]
+    layout = lay_out(tensors)
+    live = Segment.create("live", layout.total_bytes)
+    weight = live.array[: 4 * WIDTH].view(np.float32)
+    momentum = np.zeros(WIDTH, np.float32)
+    signature = hashlib.sha256(repr(tensors).encode()).hexdigest()
+    hello = RankHello(place.rank, terms, tensors, layout.sections, signature, place.device)
+    plane = RankPlane.connect(envelope.relay_socket, hello, live)
+    print(f"rank {place.rank} of {place.world_size} on {place.host}, pid {os.getpid()}", flush=True)
+
+    def work(plan: Plan) -> None:
+        if plan.evaluate is not None:
+            off = float(np.linalg.norm(weight - truth))
+            plane.send(EvalDone(plan.evaluate, {"off": off}, 0.1))
+        if plan.save is not None:
+            plane.send_state(plan.save, state_file(momentum), 0.1)
+        order = np.random.RandomState(plan.epoch).permutation(given.samples)
+        began, steps, loss = time.perf_counter(), 0, 0.0
+        for start, count in plan.spans:
+            for at in range(start, start + count, given.batch_size):
+                indices = order[at : min(at + given.batch_size, start + count)]
+                error = data[indices] @ weight - wanted[indices]
+                momentum[:] = 0.5 * momentum + data[indices].T @ error / len(indices)
+                weight[:] -= 0.004 * momentum
+                loss += float((error**2).sum())
+                steps += 1
+                time.sleep(given.batch_ms / 1e3)
+        samples = sum(count for _, count in plan.spans)
+        spent = (time.perf_counter() - began) * 1e3
+        plane.send(
+            Deposit(
+                window=plan.window, steps=steps, samples=samples, compute_ms=spent, loss_sum=loss, loss_samples=samples
+            )
+        )
+        if given.record:
+            with (given.record / f"{os.getpid()}.jsonl").open("a") as file:
+                print(json.dumps([plan.epoch, plan.spans]), file=file)
+
+    while True:
+        message = plane.receive()
+        if isinstance(message, Plan):
+            work(message)
+        elif isinstance(message, Round):
+            done = plane.reduce(message)
+            if done.round.given and done.round.state:
+                momentum[:] = np.frombuffer(bytes(plane.restored()[-momentum.nbytes :]), np.float32)
+                print("momentum is back", flush=True)
+            if done.round.confirm:
+                plane.send(Applied(done.round.round, done.ms))
+            if plan := done.round.plans.get(str(place.rank)):
+                work(plan)
+        elif isinstance(message, Finish):
+            plane.send(Leaving())
+            plane.close()
+            return 0
+        elif isinstance(message, Dismiss):
+            print(f"dismissed: {message.reason}", file=sys.stderr)
+            return 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Fault as fault:
+        sys.exit(fault.render())

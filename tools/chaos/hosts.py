@@ -1,0 +1,47 @@
+"""A play on three hosts of the lab: a cable is cut, the others go on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from integration.cluster import Cluster, three
+from integration.project import rank_command
+from integration.until import until
+from tools.chaos import judge
+from tools.chaos.box import END, ENV, EPOCHS, SAMPLES, STALL, learning
+from tools.chaos.deeds import Deed, expected
+from tools.lab import Lab
+
+
+def play(deed: Deed, undisturbed: float, record: Path) -> list[str]:
+    """What was not as it must be. tower has ranks 0 and 1, attic rank 2."""
+    record.mkdir(parents=True)
+    with Lab(three()) as lab:
+        cluster = Cluster(lab)
+        try:
+            command = rank_command("learning_rank.py", *learning(STALL * 10, record))
+            cluster.write({"train": {"run": command, "mode": "cpu_cadence"}})
+            run = cluster.start("@cluster", "train", env=ENV)
+            run.phase("training", "done")
+            time.sleep(deed.moment)
+            lab.cut(deed.victim)
+            code = run.wait(END)
+            _nothing_left(cluster, expected(deed).bound)
+            wrong = judge.verdict(expected(deed), code, run.state(), "\n".join(run.err))
+            wrong += judge.epochs([run.run_folder.resolve()], None, EPOCHS, SAMPLES)
+            wrong += judge.delivered(record, EPOCHS, SAMPLES)
+            return wrong + judge.learned(run.result(), undisturbed)
+        except AssertionError as error:
+            return [str(error).split("\n--- stdout")[0][:400]]
+        finally:
+            cluster.end()
+
+
+def _nothing_left(cluster: Cluster, within: float) -> None:
+    """Of the run: the session of sshd behind a cut cable waits for TCP, and is nobody's process."""
+
+    def ours() -> list[str]:
+        return [str(process) for process in cluster.inventory() if not process.argv[0].startswith("sshd")]
+
+    until(lambda: not ours(), within, lambda: "still there: " + "; ".join(ours()))

@@ -1,0 +1,84 @@
+"""Was it as it must be? Each answer is a sentence about what was not; none is good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.chaos.deeds import Expected
+
+NOISE = 0.25  # of an undisturbed run's distance from the truth: orders and shares differ from run to run
+
+
+def verdict(expected: Expected, code: int, state: Any, said: str) -> list[str]:
+    """`code`: of the launcher; `state`: the last state.json, which a full disk may have kept old; `said`: its lines."""
+    found = "killed" if code < 0 else "failed" if code else "done"
+    if found not in expected.verdicts:
+        return [f"the verdict is {found} ({state.why}), and not {' or '.join(expected.verdicts)}"]
+    cause = f"{state.cause.what} {state.cause.host} {state.why}" if state.cause else said
+    if found == "failed" and expected.words and not any(word in cause for word in expected.words):
+        return [f"the first cause names none of {', '.join(expected.words)}: {cause}"]
+    return []
+
+
+def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, samples: int) -> list[str]:
+    """Over the runs one after the other: each epoch once, and in it each sample merged exactly once. `result`: for rows
+    that a full disk did not take.
+    """
+    done: dict[int, list[Any]] = {}
+    for folder in folders:
+        saved = saved_epoch(folder) if folder is not folders[-1] else count
+        for row in _rows(folder / "metrics.jsonl"):
+            if row["kind"] == "epoch" and row["epoch"] < saved:  # what came after the checkpoint is done again
+                done.setdefault(row["epoch"], []).append(row["merged"])
+    for epoch in (result or {}).get("epochs", []) if result else []:
+        done.setdefault(epoch["epoch"], [[[0, epoch["samples"]]]])
+    times = {epoch: len(done.get(epoch, [])) for epoch in range(count)}
+    wrong = [f"epoch {epoch} was done {number} times" for epoch, number in times.items() if number != 1]
+    return wrong + [f"epoch {epoch} merged {got[0]}" for epoch, got in done.items() if got[0] != [[0, samples]]]
+
+
+def saved_epoch(folder: Path) -> int:
+    """How many epochs were whole in the run's last checkpoint; 0 without one."""
+    path = folder / "checkpoint.safetensors"
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    epoch: int = json.loads(header["__metadata__"]["flodl"])["epoch"]
+    return epoch
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue  # torn by a full disk
+    return rows
+
+
+def delivered(record: Path, count: int, samples: int) -> list[str]:
+    """By the ranks' own records: no sample was left to nobody."""
+    found: dict[int, set[int]] = {}
+    for path in record.glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            if line.endswith(("]]]", "[]]")):
+                epoch, spans = json.loads(line)
+                for start, size in spans:
+                    found.setdefault(epoch, set()).update(range(start, start + size))
+    return [
+        f"{samples - len(found.get(epoch, set()))} samples of epoch {epoch} were delivered by nobody"
+        for epoch in range(count)
+        if len(found.get(epoch, set())) != samples
+    ]
+
+
+def learned(result: dict[str, Any], undisturbed: float) -> list[str]:
+    """The last epoch's distance from the truth, against an undisturbed run's."""
+    off = result["epochs"][-1]["eval"]["off"]
+    return [] if off <= undisturbed * (1 + NOISE) else [f"it ended {off:.3f} off, an undisturbed run {undisturbed:.3f}"]
