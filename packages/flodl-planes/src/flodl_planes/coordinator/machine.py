@@ -277,7 +277,7 @@ class Coordinator:
         self, rank: int, deposit: Deposit, training: Training, reports: Reports, now: float
     ) -> list[HubOrder]:
         where = f"rank {rank} on {self.cohort[rank].place.host}"
-        if training.terms.nan != "skip" or self.mode == "cpu_async":
+        if training.terms.nan != "skip":
             return self._fail(not_finite(where, deposit), now, rank)
         return reports.left_out(rank, where, deposit, now)
 
