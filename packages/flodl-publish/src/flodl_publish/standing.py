@@ -46,7 +46,7 @@ class Glance:
                 self._source.append(_Look(source, *stats, reads=names, missing=True))
             else:
                 self._source.append(_Look(source, "find", ".", "-mindepth", "1", *_without_builds(), *_SHOW))
-        except OSError:  # no find, no git, no tree yet
+        except (OSError, AttributeError):  # no find, no git, no tree yet; a system without memfds
             self.end()
 
     def keys(self) -> tuple[str, str] | None:
