@@ -111,7 +111,7 @@ def test_a_run_alone_that_was_interrupted_ends_bit_for_bit_as_one_that_was_not(h
     assert all(torch.equal(one, other) for one, other in zip(weights(whole), weights(again), strict=True))
     assert len((here / "asked").read_text().split()) == 2 * SAMPLES - 20
     assert [(epoch.epoch, epoch.samples) for epoch in result.epochs] == [(0, 60), (1, 60), (2, 60)]
-    assert result.samples == 2 * SAMPLES - 20
+    assert result.samples == 2 * SAMPLES - 20 and result.resumed.endswith("/checkpoint.safetensors")
 
 
 def test_a_run_stopped_at_the_very_end_of_an_epoch_does_all_that_follow(here: Path) -> None:

@@ -72,7 +72,7 @@ class SoloWindows:
         self._saves = SoloSaves(self._folder.path, terms, slots, device, keeper, self._say)
         found = self._saves.find()
         if found is not None:
-            self._run.epochs, self._run.resumed = list(found.history), found.run
+            self._run.epochs, self._run.resumed = list(found.history), self._saves.resumed
             self._before, self._loss_before = found.merged, (found.loss_sum, found.loss_samples)
         self._epoch_began = self._began = self._last = time.perf_counter()
         return self._plan(len(self._run.epochs), evaluate=None)

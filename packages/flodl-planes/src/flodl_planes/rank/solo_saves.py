@@ -45,6 +45,7 @@ class SoloSaves:
         self._writer = CheckpointWriter(folder, self.tensors, self._layout.offsets, self._written)
         self._since: float | None = None
         self.rounds = 0
+        self.resumed = ""  # the checkpoint that this run goes on from
 
     def find(self) -> Cursor | None:
         """Where an earlier run stood, its model and state put in place; None: begin anew. Raises Refused, Broken."""
@@ -58,7 +59,7 @@ class SoloSaves:
             checkpoint.load(found.path, self.tensors, self._layout.offsets, self._flat)
             copy.refresh()
             self._restore(found, cursor)
-            self.rounds = cursor.rounds
+            self.rounds, self.resumed = cursor.rounds, str(found.path)
             done = f", {cursor.samples:,} samples of it are done" if cursor.merged else " begins"
             found.notes.append(f"goes on from {found.path}: epoch {cursor.epoch + 1}{done}")
         for note in found.notes:
