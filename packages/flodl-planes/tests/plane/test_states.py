@@ -87,6 +87,14 @@ def test_the_hub_of_the_same_box_can_save_an_average_that_nobody_was_asked_to_ke
     assert set(world.transport.rescued().view(np.float32).tolist()) == {2.0}
 
 
+def test_of_several_hosts_the_last_average_is_the_hubs(make_world: Any) -> None:
+    world = make_world({"a": [0], "b": [1]}, {"a"}).start()
+    world.round(0, {"0": 1.0})
+    world.ranks[1].floats[:] = 3.0
+    world.round(1, {"0": 0.5, "1": 0.5})
+    assert set(world.transport.rescued().view(np.float32).tolist()) == {2.0}
+
+
 def test_an_average_that_is_not_whole_is_not_saved(make_world: Any) -> None:
     world = make_world({"a": [0, 1]}, {"a"}).start()
     world.round(0, {"0": 1.0})

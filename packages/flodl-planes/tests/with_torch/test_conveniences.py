@@ -58,6 +58,12 @@ def test_alone_callbacks_come_in_order_on_the_model_as_it_is() -> None:
     assert seen == [(0, {"a": 1.0}), (1, {"a": 1.0}), (0, {}), (1, {})]
 
 
+def test_alone_a_checkpoint_calls_back_too() -> None:
+    seen: list[int] = []
+    trainer(epochs=3, checkpoint_every=2, on_checkpoint=lambda model, epoch: seen.append(epoch)).run()
+    assert seen == [2, 2], "behind the second epoch, and at the end"
+
+
 def test_a_loop_of_ones_own_with_precision_and_gathering_gives_the_very_same_weights() -> None:
     wishes: dict[str, Any] = {
         "amp": "bf16", "accumulate": 3, "clip_norm": 0.5,

@@ -40,9 +40,13 @@ class Callbacks:
                     self.on_epoch(model, plan.evaluate, metrics)
             windows.evaluated(EvalDone(plan.evaluate, metrics, (time.perf_counter() - began) * 1e3))
         if plan.save is not None:
-            if self.on_checkpoint is not None:
-                from flodl_planes.rank.evaluation import aside
-
-                with aside(model, device):
-                    self.on_checkpoint(model, plan.epoch)
+            self.saved(model, plan.epoch, device)
             windows.save(plan.save)
+
+    def saved(self, model: torch.nn.Module, epoch: int, device: torch.device) -> None:
+        """A checkpoint of this model is being taken, in that epoch."""
+        if self.on_checkpoint is not None:
+            from flodl_planes.rank.evaluation import aside
+
+            with aside(model, device):
+                self.on_checkpoint(model, epoch)

@@ -23,6 +23,8 @@ class Keeper:
         self._warned = False
         self.losses: Callable[[], tuple[float, int]] = lambda: (0.0, 0)
         """Σ loss·samples of the window so far, and of how many samples."""
+        self.on_save: Callable[[int], None] = lambda epoch: None
+        """Alone: a checkpoint is being taken in that epoch."""
 
     @property
     def at_step(self) -> bool:

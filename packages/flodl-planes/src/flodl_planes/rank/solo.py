@@ -141,8 +141,10 @@ class SoloWindows:
         return self._saves
 
     def _cursor(self, reason: str) -> Cursor:
-        """Of this very step."""
+        """Of this very step, which is about to be saved."""
         assert self._saves is not None
+        if reason in ("checkpoint", "finished"):
+            self._keeper.on_save(min(len(self._run.epochs), self._terms.epochs - 1))
         left = cursors.remaining(self._terms.dataset, self._before)
         merged = [*self._before, *cursors.first(left, self._done)]
         losses, samples = self._keeper.losses() if self._done else (0.0, 0)

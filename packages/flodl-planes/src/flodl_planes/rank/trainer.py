@@ -301,6 +301,7 @@ class Trainer:
         self._stepper = Stepper(self.optimizer, parameters, self.device, self._conveniences, place.world_size)
         keeper = Keeper(self._stepper, self.device, place.rank, settings.seed)
         keeper.losses = lambda: (self._meter.loss_sum, self._meter.loss_samples)
+        keeper.on_save = lambda epoch: self._callbacks.saved(self.model, epoch, self.device)
         seeds.plant(seeds.of_rank(settings.seed, place.rank))
         self._batches: Batches = Batches(
             self._data,
