@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from flodl_wire.plane_messages import (
     Terms,
 )
 
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m \N{RIGHT-TO-LEFT OVERRIDE}gnp.exe"
+
 
 def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__)
@@ -44,6 +47,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--exit", default="-1:0:0", metavar="RANK:WINDOW:CODE", help="leave with CODE in that window")
     p.add_argument("--max-failure", type=int)
     p.add_argument("--wire", default="float32")
+    p.add_argument("--hold", type=Path, help="begin the last epoch when this file is there")
+    p.add_argument("--hostile", action="store_true", help="print and measure what could break a terminal or a page")
     return p.parse_args()
 
 
@@ -83,9 +88,16 @@ def main() -> int:
             print(f"rank {place.rank} leaves in window {plan.window}", flush=True)
             sys.exit(leave_code)
         if plan.evaluate is not None:
-            plane.send(EvalDone(plan.evaluate, {"accuracy": float(numbers[0])}, 0.1))
+            metrics = {"accuracy": float(numbers[0])}
+            if given.hostile:
+                metrics = {"accuracy": 1 - 0.5 ** (plan.evaluate + 1), "<b>metric</b>": 0.5 ** plan.evaluate}
+            plane.send(EvalDone(plan.evaluate, metrics, 0.1))
         samples = sum(count for _, count in plan.spans)
         steps = -(-samples // given.batch_size)
+        while given.hold and plan.epoch == given.epochs - 1 and not given.hold.exists():
+            time.sleep(0.02)
+        if given.hostile:
+            print(f"window {plan.window}: {HOSTILE}", flush=True)
         began = time.perf_counter()
         for _ in range(steps):
             time.sleep(pause)
@@ -99,7 +111,7 @@ def main() -> int:
                 compute_ms=spent,
                 wait_ms=waited,
                 sync_ms=last_ms,
-                loss_sum=float(samples),
+                loss_sum=float(samples) / (1 + plan.window / 8 if given.hostile else 1),
                 loss_samples=samples,
             )
         )

@@ -25,7 +25,7 @@ def a_history() -> History:
 
 def progress(ranks: int, at: int = 0) -> Progress:
     rates = [RankProgress(rank, 100.0 + rank + at % 7, at) for rank in range(ranks)]
-    return Progress(0, 9, at, 1000, 1234.5678901, 0.5, 0.9, 0.03, ranks=rates)
+    return Progress(0, 9, at, 1000, 1234.5678901, 0.5, 0.9, 0.03, rounds=1, ranks=rates)
 
 
 # tables

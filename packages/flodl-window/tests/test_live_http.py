@@ -46,7 +46,7 @@ class Pages(Board):
     def train(self) -> None:
         self.hear(TrainingBegan("go"))
         progress = Progress(
-            0, 3, 10, 100, 200.0, 0.5, 0.9, 0.1, ranks=[RankProgress(0, 120.0, 3), RankProgress(1, 80.0, 2)]
+            0, 3, 10, 100, 200.0, 0.5, 0.9, 0.1, rounds=2, ranks=[RankProgress(0, 120.0, 3), RankProgress(1, 80.0, 2)]
         )
         self.state.progress = progress
         self.hear(progress)
@@ -231,17 +231,39 @@ def test_a_page_gets_the_history_then_the_state_then_the_news() -> None:
         pages.train()
         page = await Reader(house).open()
         kind, number, history = await page.event()
-        assert (kind, number) == ("history", "01234567-0") and history["epochs"]["loss"] == [0.5]
+        assert (kind, number) == ("history", "01234567-1") and history["epochs"]["loss"] == [0.5]
         kind, number, state = await page.event()
         assert (kind, number, state["phase"]) == ("state", "", "training")
+        pages.train()
         pages.tick()
         kind, number, news = await page.event()
-        assert (kind, number) == ("news", "01234567-1") and news["progress"]["rates"] == {"0": 120.0, "1": 80.0}
+        assert (kind, number) == ("news", "01234567-2") and news["progress"]["rates"] == {"0": 120.0, "1": 80.0}
         pages.end()
         while (event := await page.event())[0] != "end":
             assert event[0] in ("news", "state")
         assert await page.reader.read() == b""
         page.close()
+
+    with_pages(test)
+
+
+def test_what_a_page_finds_in_the_history_does_not_come_again_as_news() -> None:
+    async def test(house: House, pages: Pages) -> None:
+        for number in range(6):
+            pages.history.note_mark(float(number), "notice", f"mark {number}")
+            pages.now = number * 0.7
+            page = await Reader(house).open()
+            kind, _, history = await page.event()
+            told = [mark[2] for mark in history["marks"]]
+            pages.tick()
+            pages.history.note_mark(float(number), "end", "")
+            pages.tick()
+            wanted = [text for at in range(number + 1) for text in (f"mark {at}", "")]
+            while len(told) < len(wanted):
+                event = await page.event()
+                told += [mark[2] for mark in event[2]["marks"]] if event[0] == "news" else []
+            assert kind == "history" and told == wanted
+            page.close()
 
     with_pages(test)
 

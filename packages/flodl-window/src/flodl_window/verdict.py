@@ -38,7 +38,8 @@ class Incident:
     tail: list[str] = field(default_factory=list)
 
     def cause(self) -> Cause:
-        return Cause(f"{self.what}: {self.why}" if self.why else self.what, self.host, self.rank, list(self.tail))
+        what = f"{self.what}: {self.why}" if self.why else self.what
+        return Cause(what, self.host, self.rank, list(self.tail), self.fix)
 
 
 def first_cause(incidents: list[Incident]) -> Incident:

@@ -48,6 +48,7 @@ class Cause(msgspec.Struct):
     host: str = ""
     rank: int | None = None
     tail: list[str] = []
+    fix: str = ""
 
 
 class State(msgspec.Struct):

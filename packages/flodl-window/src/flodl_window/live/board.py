@@ -59,11 +59,14 @@ class Board:
     def tick(self) -> None:
         """Tell the pages what is new; call it every `TICK_S`."""
         now = self._clock()
+        self._tell(now)
+        self.feed.look(now, urgent=self._urgent)
+        self._urgent = False
+
+    def _tell(self, now: float) -> None:
         news = self.history.take(now)
         if news:
             self.feed.tell(msgspec.json.encode(news), now)
-        self.feed.look(now, urgent=self._urgent)
-        self._urgent = False
 
     def end(self) -> None:
         """Tell the rest and let the pages go."""
@@ -96,6 +99,7 @@ class Board:
 
     def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None:
         """The head of the stream is out: its page is one of ours until `unwatch`."""
+        self._tell(self._clock())  # else what the history has already would come once more as news
         self.feed.enter(watcher, headers.get("last-event-id", ""), self._clock())
 
     def unwatch(self, watcher: Watcher) -> None:

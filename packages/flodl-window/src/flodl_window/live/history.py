@@ -65,12 +65,12 @@ class History:
 
     def note_progress(self, now: float, progress: Progress) -> None:
         totals = {
-            "samples_per_s": progress.samples_per_s,
+            "samples_per_s": progress.samples_per_s if progress.rounds else None,  # nothing is merged yet
             "loss": progress.loss,
             "balance": progress.balance,
             "sync_share": progress.sync_share,
         }
-        rates = {str(rank.rank): rank.samples_per_s for rank in progress.ranks}
+        rates = {str(rank.rank): rank.samples_per_s or None for rank in progress.ranks}
         self.totals.add(now, totals)
         self.rates.fit(CELLS // max(1, len(rates)))
         self.rates.add(now, rates)

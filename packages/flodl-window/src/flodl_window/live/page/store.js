@@ -1,0 +1,61 @@
+// What this page knows of the run: the document of /history.json, kept up to date by news, bounded like it.
+
+const MOST_POINTS = 1440;
+const MOST_ROWS = 160;
+const MOST_LINES = 200;
+const MOST_MARKS = 200;
+
+export function emptyDocument() {
+  return { run: "", mode: "", now: 0, totals: { t: [] }, ranks: { t: [], rate: {} }, epochs: { t: [], epoch: [], eval: {} }, timeline: [], hosts: {}, tails: {}, marks: [], state: null };
+}
+
+/** Lays a piece of news over the document. */
+export function learn(doc, news) {
+  doc.now = news.now;
+  if (news.progress) {
+    addPoint(doc.totals, doc.totals, news.progress.t, news.progress.totals);
+    addPoint(doc.ranks, doc.ranks.rate, news.progress.t, news.progress.rates);
+  }
+  for (const row of news.timeline || []) doc.timeline.push(row);
+  doc.timeline.splice(0, Math.max(0, doc.timeline.length - MOST_ROWS));
+  for (const epoch of news.epochs || []) learnEpoch(doc.epochs, epoch);
+  for (const [host, load] of Object.entries(news.hosts || {})) {
+    const { t, facts, ...values } = load;
+    const kept = (doc.hosts[host] ||= { t: [], facts });
+    kept.facts = facts;
+    addPoint(kept, kept, t, values);
+  }
+  for (const [source, lines] of Object.entries(news.tails || {})) {
+    doc.tails[source] = [...(doc.tails[source] || []), ...lines].slice(-MOST_LINES);
+  }
+  doc.marks = [...doc.marks, ...(news.marks || [])].slice(-MOST_MARKS);
+}
+
+function learnEpoch(epochs, { eval: metrics, ...row }) {
+  epochs.eval ||= {};
+  const length = epochs.t.length;
+  for (const [name, value] of Object.entries(row)) (epochs[name] ||= Array(length).fill(null)).push(value);
+  for (const name of Object.keys(metrics)) epochs.eval[name] ||= Array(length).fill(null);
+  for (const [name, column] of Object.entries(epochs.eval)) column.push(metrics[name] ?? null);
+}
+
+/** One more reading; when there are too many, every second one goes. `columns` may be `owner` itself. */
+function addPoint(owner, columns, t, values) {
+  if (owner.t.length && t <= owner.t[owner.t.length - 1]) return;
+  const length = owner.t.length;
+  owner.t.push(t);
+  for (const name of Object.keys(values)) if (!Array.isArray(columns[name])) columns[name] = Array(length).fill(null);
+  const names = Object.keys(columns).filter((name) => name !== "t" && Array.isArray(columns[name]));
+  for (const name of names) columns[name].push(values[name] ?? null);
+  if (owner.t.length > MOST_POINTS) {
+    const half = (column) => column.filter((_, at) => at % 2 === column.length % 2 || at === column.length - 1);
+    for (const name of names) columns[name] = half(columns[name]);
+    owner.t = half(owner.t);
+  }
+}
+
+/** The newest value that is one. */
+export function newest(column) {
+  for (let at = (column || []).length - 1; at >= 0; at -= 1) if (column[at] !== null) return column[at];
+  return null;
+}
