@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from cli_box import Box
 
-from flodl_cli import project_command
+from flodl_cli import command_line, project_command
+from flodl_cli.verb_handover import hand_over_config
+from flodl_cli.verbs import VERBS
 from flodl_wire import blob, environ
+from flodl_wire.faults import Refused
 from flodl_wire.specs import LaunchConfig
 
 
@@ -189,3 +192,16 @@ def test_python_is_the_one_that_runs_fdl(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("VIRTUAL_ENV")
     project_command._put_our_python_first()
     assert os.environ["PATH"] == "/env/bin:/usr/bin"
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_a_folder_whose_name_is_no_text_is_one_sentence_for_every_verb(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "fdl.yml").write_text("commands: {train: {run: x}}\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("FDL_ENV", raising=False)
+    with pytest.raises(Refused, match=rf"cannot hand the project to `fdl {verb}`: .*caf.udce9.* are not UTF-8"):
+        hand_over_config(command_line.parse([verb]))

@@ -60,4 +60,4 @@ def test_any_text_is_a_document_or_a_fault(text: str) -> None:
 def test_bytes_that_are_no_text_are_refused_in_words() -> None:
     with pytest.raises(Refused) as caught:
         blob.encode(Command(["python", "na\udcffme"]))
-    assert str(caught.value) == "cannot pass this on: 'na\\\\udcffme' holds bytes that are not UTF-8"
+    assert str(caught.value) == "cannot pass this on: 'na\\udcffme' holds bytes that are not UTF-8"

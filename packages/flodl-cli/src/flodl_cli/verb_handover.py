@@ -69,7 +69,12 @@ def hand_over_config(line: CommandLine) -> None:
         os.environ[environ.FDL_ENV] = env
     command = line.command or ""
     made = join_json(project) if command == "join" else config_json(project, _JUDGED.get(command, "all"))
-    os.environ[environ.CONFIG_JSON] = made.encode().hex()
+    try:
+        os.environ[environ.CONFIG_JSON] = made.encode().hex()
+    except UnicodeEncodeError as err:  # a folder whose name is no UTF-8
+        from flodl_wire.messages import not_text
+
+        raise not_text(f"cannot hand the project to `fdl {command}`", err) from None
 
 
 def join_json(project: Project) -> str:

@@ -30,7 +30,7 @@ def not_text(what: str, err: UnicodeEncodeError) -> Refused:
     """The fault for bytes that are no UTF-8 where text has to travel."""
     piece = err.object[max(0, err.start - 20) : err.end + 20]
     return Refused(
-        "not-text", what, f"{printable(piece)!r} holds bytes that are not UTF-8", "rename it, or pass it in a file"
+        "not-text", what, f"'{printable(piece)}' holds bytes that are not UTF-8", "rename it, or pass it in a file"
     )
 
 
