@@ -1,21 +1,22 @@
-"""Uneven ranks under `cpu_cadence` against DDP on the same work, and against the same ranks run alone.
+"""Uneven ranks under `cpu_cadence` and `cpu_async` against DDP on the same work, and against the same ranks run alone.
 
     python -m tools.bench.cadence [--quick] [--cases NAME,…]
 
-Two CPU ranks train an example of docs/examples; rank 1 sleeps after each step until it has taken 2.5 or 4 times as
-long. What takes turns, a few times each:
+Two or three CPU ranks train an example of docs/examples; all but rank 0 sleep after each step until they have taken
+2.5 times as long, or 4, or 2 and 4. What takes turns, a few times each:
 
-- *ours*: `fdl` trains it on both; samples per second from result.json (first batch to last average).
+- *ours*: `fdl` trains it on all, in each of the two modes; samples per second from result.json (first batch to last
+  average).
 - *DDP*: the example's own main() with DistributedDataParallel on gloo in the Trainer's place. Its rate is steady from
   the first step, so it is given some seconds of the work and not all of it. Each step waits for the slow rank.
-- *alone*: the example's own main() with the Trainer, no world, first the fast rank, then the slow one. The sum of their
-  rates is what the ranks can do at best, and **efficiency** is ours over that sum.
-- *at once*: the same two, alone, at the same time: what this box can give two processes that share its memory, its
+- *alone*: the example's own main() with the Trainer, no world, one rank after the other. The sum of their rates is what
+  the ranks can do at best, and **efficiency** is ours over that sum.
+- *at once*: the same ranks, alone, at the same time: what this box can give processes that share its memory, its
   caches and its clock. Not the promise; it tells how much of a loss is the box's.
 - *plain*: the fast rank with a loop of torch's own, for what the Trainer costs per batch.
 
 Everything is counted over the same epochs: n samples per epoch, E - 1 evaluations in E epochs (the last one comes
-behind the last average). Every process has one thread, so that two ranks on two cores do not fight.
+behind the last average). Every process has one thread, so that ranks do not fight: 1:2:4 is busy on 1.75 cores.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from tools.bench.rows import ROOT, report, row
 BIN = Path(sys.executable).parent
 EXAMPLES = ROOT / "docs" / "examples"
 WORKER = Path(__file__).resolve().parent / "peers" / "example_worker.py"
-PROMISE = 0.90
-FACTORS = (2.5, 4.0)
+PROMISE = 0.95
+FACTORS = ((1.0, 2.5), (1.0, 4.0), (1.0, 2.0, 4.0))  # how much slower each rank is than the first
+MODES = ("cpu_cadence", "cpu_async")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -70,48 +72,61 @@ class Effort:
 
 @dataclass(frozen=True)
 class Turn:
-    """Samples per second of everybody, taken one after the other. `run`: ours, as result.json has it."""
+    """Samples per second of everybody, taken one after the other. `runs`: ours by mode, as result.json has them;
+    `alone`: each rank by itself.
+    """
 
-    run: dict[str, Any]
+    runs: dict[str, dict[str, Any]]
     ddp: float
-    fast: float
-    slow: float
+    alone: list[float]
     at_once: float
     plain: float
     others: float  # share of this box that other processes took meanwhile
 
-    @property
-    def ours(self) -> float:
-        return float(self.run["samples_per_s"])
+    def ours(self, mode: str) -> float:
+        return float(self.runs[mode]["samples_per_s"])
 
-    def line(self, work: Work, factor: float) -> str:
-        run = self.run
+    def line(self, work: Work, factors: Sequence[float]) -> str:
+        ours = "  ".join(
+            f"{mode} {self.ours(mode):.0f}/s in {run['wall_s']:.1f} s (balance {run['balance']:.3f}, "
+            f"{run['rounds']} rounds)"
+            for mode, run in self.runs.items()
+        )
         return (
-            f"  {work.example} {factor:g}:1  ours {self.ours:.0f}/s in {run['wall_s']:.1f} s"
-            f" (balance {run['balance']:.3f}, {run['rounds']} rounds)  DDP {self.ddp:.0f}/s"
-            f"  alone {self.fast:.0f} + {self.slow:.0f}/s  at once {self.at_once:.0f}/s  plain {self.plain:.0f}/s"
+            f"  {work.example} {ratio(factors)}  {ours}  DDP {self.ddp:.0f}/s"
+            f"  alone {' + '.join(f'{rate:.0f}' for rate in self.alone)}/s  at once {self.at_once:.0f}/s"
+            f"  plain {self.plain:.0f}/s"
             f"{f'  (others took {self.others:.0%} of the box)' if self.others > DISTURBED else ''}"
         )
 
 
-class Workers:
-    """The two resident processes: rank 0 the fast one, rank 1 the slow one. A context manager."""
+def ratio(factors: Sequence[float]) -> str:
+    """`2.5:1`, or `1:2:4`."""
+    return f"{factors[1]:g}:1" if len(factors) == 2 else ":".join(f"{factor:g}" for factor in factors)
 
-    def __init__(self, work: Work, folder: Path) -> None:
+
+class Workers:
+    """Resident processes, one per rank. A context manager."""
+
+    def __init__(self, work: Work, factors: Sequence[float], folder: Path) -> None:
         self._work = work
+        self._factors = factors
+        self.ranks = range(len(factors))
         self._errors: list[IO[str]] = []
         self._processes: list[subprocess.Popen[str]] = []
-        for rank in (0, 1):
+        for rank in self.ranks:
             errors = (folder / f"worker-{rank}.err").open("w+")
             self._errors.append(errors)
             process = subprocess.Popen(
-                [sys.executable, WORKER, EXAMPLES / work.example, str(rank), "2"],
+                [sys.executable, WORKER, EXAMPLES / work.example, str(rank), str(len(factors))],
                 cwd=folder, env=environment(), text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
             )  # fmt: skip
             self._processes.append(process)
-        self._write(1, self._line(0).strip())
-        for rank in (0, 1):
+        port = self._line(0).strip()
+        for rank in self.ranks[1:]:
+            self._write(rank, port)
+        for rank in self.ranks:
             self._line(rank)
 
     @property
@@ -128,11 +143,10 @@ class Workers:
         for errors in self._errors:
             errors.close()
 
-    def rate(self, ranks: Sequence[int], factor: float, **order: Any) -> float:
+    def rate(self, ranks: Sequence[int], **order: Any) -> float:
         """Samples per second of `ranks` together, evaluations counted in. `order`: kind, and seconds or steps."""
         for rank in ranks:
-            slow = factor if rank else 1.0
-            self._write(rank, json.dumps({"argv": self._work.argv, "slow": slow, **order}))
+            self._write(rank, json.dumps({"argv": self._work.argv, "slow": self._factors[rank], **order}))
         told = [json.loads(self._line(rank)) for rank in ranks]
         if order["kind"] == "ddp":
             # one world: the ranks' samples in the time of the last; one evaluation per epoch, as ours has it
@@ -170,20 +184,22 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def write_project(work: Work, folder: Path) -> None:
+def write_project(work: Work, ranks: int, folder: Path) -> None:
     """An fdl.yml whose command is the example where it lies, and an overlay with a free port."""
-    command = {"run": f"python {EXAMPLES / work.example / 'train.py'}", "cluster": True, "mode": "cpu_cadence"}
+    command = {"run": f"python {EXAMPLES / work.example / 'train.py'}", "cluster": True}
     (folder / "fdl.yml").write_text(json.dumps({"commands": {"go": {**command, "env": ONE_THREAD}}}))
-    here = {"host": socket.gethostname(), "local_devices": "cpu:2", "path": str(folder)}
+    here = {"host": socket.gethostname(), "local_devices": f"cpu:{ranks}", "path": str(folder)}
     controller = {"host": "127.0.0.1", "port": free_port(), "path": str(folder)}
     (folder / "fdl.box.yml").write_text(json.dumps({"cluster": {"controller": controller, "workers": [here]}}))
 
 
-def ours(work: Work, factor: float, folder: Path) -> dict[str, Any]:
+def ours(work: Work, mode: str, factors: Sequence[float], folder: Path) -> dict[str, Any]:
     """result.json of one whole run."""
-    argv = [*work.argv, "--epochs", str(work.epochs), "--slow", f"1:{factor}"]
+    argv = [*work.argv, "--epochs", str(work.epochs)]
+    for rank, factor in enumerate(factors[1:], 1):
+        argv += ["--slow", f"{rank}:{factor}"]
     done = subprocess.run(
-        [BIN / "fdl", "@box", "go", *argv], cwd=folder, env=environment(), text=True, check=False,
+        [BIN / "fdl", "--mode", mode, "@box", "go", *argv], cwd=folder, env=environment(), text=True, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     if done.returncode:
@@ -192,17 +208,18 @@ def ours(work: Work, factor: float, folder: Path) -> dict[str, Any]:
     return result
 
 
-def take_turns(work: Work, effort: Effort, workers: Workers, factor: float, steps: int, folder: Path) -> Turn:
+def take_turns(
+    work: Work, effort: Effort, workers: Workers, factors: Sequence[float], steps: int, folder: Path
+) -> Turn:
     def alone(*ranks: int, kind: str = "alone") -> float:
-        return workers.rate(ranks, factor, kind=kind, seconds=effort.seconds)
+        return workers.rate(ranks, kind=kind, seconds=effort.seconds)
 
     disturbance = Disturbance(workers.pids)
     return Turn(
-        run=ours(work, factor, folder),
-        ddp=workers.rate((0, 1), factor, kind="ddp", steps=steps),
-        fast=alone(0),
-        slow=alone(1),
-        at_once=alone(0, 1),
+        runs={mode: ours(work, mode, factors, folder) for mode in MODES},
+        ddp=workers.rate(workers.ranks, kind="ddp", steps=steps),
+        alone=[alone(rank) for rank in workers.ranks],
+        at_once=alone(*workers.ranks),
         plain=alone(0, kind="plain"),
         others=disturbance.share(),
     )
@@ -210,51 +227,51 @@ def take_turns(work: Work, effort: Effort, workers: Workers, factor: float, step
 
 def measure(work: Work, effort: Effort) -> list[dict[str, Any]]:
     rows = []
-    with tempfile.TemporaryDirectory(prefix="flodl-bench-") as name:
-        folder = Path(name)
-        write_project(work, folder)
-        with Workers(work, folder) as workers:
-            plain: list[float] = []
-            fast: list[float] = []
-            for factor in FACTORS:
-                tried = workers.rate((0, 1), factor, kind="ddp", steps=10)
-                steps = max(10, round(effort.seconds * tried / (2 * work.batch)))
+    plain: list[float] = []
+    fast: list[float] = []
+    for factors in FACTORS:
+        with tempfile.TemporaryDirectory(prefix="flodl-bench-") as name:
+            folder = Path(name)
+            write_project(work, len(factors), folder)
+            with Workers(work, factors, folder) as workers:
+                tried = workers.rate(workers.ranks, kind="ddp", steps=10)
+                steps = max(10, round(effort.seconds * tried / (len(factors) * work.batch)))
                 turns = []
                 for _ in range(effort.times):
-                    turns.append(take_turns(work, effort, workers, factor, steps, folder))
-                    print(turns[-1].line(work, factor), flush=True)
-                fast += [turn.fast for turn in turns]
-                plain += [turn.plain for turn in turns]
-                rows += rows_of(f"{work.example} {factor:g}:1", turns)
-            ratio = statistics.median(a / b for a, b in zip(fast, plain, strict=True))
-            rows.append(
-                row(
-                    f"{work.example}, the Trainer alone against a plain loop",
-                    statistics.median(fast),
-                    statistics.median(plain),
-                    ratio,
-                    unit="/s",
-                )
-            )
+                    turns.append(take_turns(work, effort, workers, factors, steps, folder))
+                    print(turns[-1].line(work, factors), flush=True)
+        fast += [turn.alone[0] for turn in turns]
+        plain += [turn.plain for turn in turns]
+        for mode in MODES:
+            rows += rows_of(f"{work.example} {ratio(factors)}, {mode}", mode, turns)
+    rows.append(
+        row(
+            f"{work.example}, the Trainer alone against a plain loop",
+            statistics.median(fast),
+            statistics.median(plain),
+            statistics.median(a / b for a, b in zip(fast, plain, strict=True)),
+            unit="/s",
+        )
+    )
     return rows
 
 
-def rows_of(case: str, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+def rows_of(case: str, mode: str, turns: Sequence[Turn]) -> list[dict[str, Any]]:
     median = statistics.median
-    middle = sorted(turns, key=lambda turn: turn.ours)[len(turns) // 2].run
+    middle = sorted(turns, key=lambda turn: turn.ours(mode))[len(turns) // 2].runs[mode]
     figures = {name: middle[name] for name in ("balance", "sync_share", "rounds", "wall_s", "samples")}
     figures |= {"eval": middle["epochs"][-1]["eval"], "times": len(turns), "unit": "/s", "threads_per_rank": 1}
     figures["others"] = round(median(turn.others for turn in turns), 3)
 
     def against(name: str, peer: Callable[[Turn], float], **more: Any) -> dict[str, Any]:
-        ratio = median(turn.ours / peer(turn) for turn in turns)
-        mine = median(turn.ours for turn in turns)
-        return row(f"{case}, {name}", mine, median(map(peer, turns)), ratio, **figures, **more)
+        mine = median(turn.ours(mode) for turn in turns)
+        times = median(turn.ours(mode) / peer(turn) for turn in turns)
+        return row(f"{case}, {name}", mine, median(map(peer, turns)), times, **figures, **more)
 
     return [
         against("against DDP", lambda turn: turn.ddp, at_least=1.0),
-        against("EFFICIENCY (sum of alone)", lambda turn: turn.fast + turn.slow, at_least=PROMISE),
-        against("sum of alone, both at once", lambda turn: turn.at_once),
+        against("EFFICIENCY (sum of alone)", lambda turn: sum(turn.alone), at_least=PROMISE),
+        against("sum of alone, all at once", lambda turn: turn.at_once),
     ]
 
 

@@ -69,13 +69,17 @@ def alone(watch):
     """The Trainer, as the example knows it."""
 
     class Alone(flodl_planes.Trainer):
+        def __init__(self, *, evaluate, **arguments):
+            super().__init__(evaluate=evaluate, **arguments)
+            self.judge = evaluate
+
         def batches(self):
             return watch.timed(self, super().batches())
 
         def evaluate_once(self):
             self.model.eval()
             with torch.no_grad():
-                self._evaluate(self.model)
+                self.judge(self.model)
 
     return Alone
 
