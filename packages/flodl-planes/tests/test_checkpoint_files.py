@@ -122,6 +122,18 @@ def test_auto_takes_the_last_run_that_fits_and_says_what_it_passed_over(tmp_path
         find("latest", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [(0, []), (1, ["an older run does not fit either"]), (30, ["30 older runs do not fit either"])],
+)
+def test_many_runs_that_do_not_fit_cost_auto_two_lines(tmp_path: Path, others: int, said: list[str]) -> None:
+    for number in range(others + 1):
+        saved(tmp_path, f"20260101-{number:06}-aaaa", 3, dataset=99)
+    found = find("auto", tmp_path)
+    assert found.path is None and f"-{others:06}-" in found.notes[0]
+    assert found.notes[1:] == [*said, "there is nothing to resume: a new run begins"]
+
+
 def test_auto_begins_anew_behind_a_run_that_is_complete(tmp_path: Path) -> None:
     saved(tmp_path, "20260101-000001-aaaa", 3)
     saved(tmp_path, "20260101-000002-aaaa", 5, epoch=3, merged=[])

@@ -70,8 +70,8 @@ def recorders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 LINE_ONE = (
-    "from flodl_planes import dispatch\nfrom flodl_planes.role import roles\n"
-    "roles.find = __import__('shutil').which\nprint(dispatch().value)\n"
+    "from flodl_planes import dispatch\nfrom flodl_wire import sibling\n"
+    "sibling.find = __import__('shutil').which\nprint(dispatch().value)\n"
 )
 
 
@@ -122,11 +122,11 @@ def test_a_trainer_that_cannot_be_meant_ends_a_script_before_anything_is_started
 
 
 def test_a_missing_tool_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "find", lambda program: None)
+    monkeypatch.setattr(roles.sibling, "find", lambda program: None)
     monkeypatch.setenv(environ.FULL_CLUSTER_JSON, "7b7d")
     with pytest.raises(Refused) as refused:
         dispatch()
-    assert refused.value.fix == "pip install flodl-window"
+    assert refused.value.fix == f"{sys.executable} -m pip install flodl-window"
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def _told(path: Path, nbytes: int) -> Any:
             "checkpoint-failed",
             f"cannot write {path}",
             err.strerror or str(err),
-            f"{nbytes / 1e6:,.0f} MB are needed; look at the disk of {path.parent}",
+            f"{-(-nbytes // 1_000_000):,} MB are needed; look at the disk of {path.parent}",
         ) from None
 
 

@@ -59,6 +59,7 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
     if said not in (AUTO, LATEST):
         return _named(said, runs, terms, tensors)
     notes: list[str] = []
+    others = 0  # older runs that do not fit: a line for each would bury the first
     for folder in _runs(runs, own):
         if not any((folder / name).exists() for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
             continue
@@ -67,8 +68,10 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
         except Fault as fault:
             if said == LATEST:
                 raise
-            notes.append(str(fault))
+            others += bool(notes)
+            notes = notes or [str(fault)]
             continue
+        notes += _do_not_fit_either(others)
         if said == AUTO and found.cursor and found.cursor.epoch >= terms.epochs:
             return Found(notes=[*notes, f"the last run, {folder.name}, is complete: a new one begins"])
         _not_complete(found, terms)
@@ -80,7 +83,14 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
             f"no run below {runs} left a checkpoint",
             "begin anew without resume, or name a checkpoint by its path",
         )
+    notes += _do_not_fit_either(others)
     return Found(notes=[*notes, "there is nothing to resume: a new run begins"] if notes else [])
+
+
+def _do_not_fit_either(others: int) -> list[str]:
+    if not others:
+        return []
+    return [f"{others} older runs do not fit either" if others > 1 else "an older run does not fit either"]
 
 
 def _named(said: str, runs: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:

@@ -7,15 +7,13 @@ relay does not come back from it: the process becomes that tool.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import NoReturn
 
 from flodl_planes.role import fault_hook, promotion
-from flodl_wire import environ
+from flodl_wire import environ, sibling
 from flodl_wire.faults import Refused
 
 
@@ -68,12 +66,12 @@ def dispatch(*, promote: bool = True, mode: str | None = None) -> Role:
     if role is Role.LAUNCHER:
         _launch(mode)
     if role is Role.AGENT:
-        become("flodl-agent", "flodl-agent", ["run", "--", *command()])
+        become("flodl-agent", ["run", "--", *command()])
     if role is Role.RELAY:
-        become("flodl-planes", "flodl-planes", ["relay"])
+        become("flodl-planes", ["relay"])
     promote = promote and environ.MODEL_SIG_PROBE not in os.environ  # asked only for what its model is
     if role is Role.ALONE and promote and (cluster := promotion.cluster_of_this_box()) is not None:
-        if find("flodl-window") is None or find("flodl-agent") is None:
+        if sibling.find("flodl-window") is None or sibling.find("flodl-agent") is None:
             print(
                 "flodl: of this box's GPUs only one will train: flodl-window and flodl-agent are not installed\n"
                 "fix: pip install flodl-window flodl-agent",
@@ -92,23 +90,9 @@ def command() -> list[str]:
     return [sys.executable, *sys.orig_argv[1:]]
 
 
-def find(program: str) -> str | None:
-    """A sibling's executable: beside this interpreter (links in its path kept, or a venv would be left), else on
-    PATH."""
-    beside = Path(sys.executable).parent / program
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which(program)
-
-
-def become(program: str, package: str, arguments: list[str]) -> NoReturn:
+def become(program: str, arguments: list[str]) -> NoReturn:
     """Replace this process by a sibling's executable. Raises Refused when it is not installed, naming the package."""
-    path = find(program)
-    if path is None:
-        raise Refused(
-            "missing-tool",
-            f"cannot start {program}",
-            "it stands neither beside this Python nor on PATH",
-            f"pip install {package}",
-        )
+    path = sibling.require(program)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(path, [path, *arguments])
@@ -117,7 +101,7 @@ def become(program: str, package: str, arguments: list[str]) -> NoReturn:
 def _launch(mode: str | None) -> NoReturn:
     if mode is not None:
         os.environ.setdefault(environ.MODE, mode)
-    become("flodl-window", "flodl-window", ["launch", "--", *command()])
+    become("flodl-window", ["launch", "--", *command()])
 
 
 def _share_cores() -> None:
