@@ -6,6 +6,7 @@ import signal
 import socket
 
 import pytest
+from integration.account import first_cause, why
 from integration.conftest import Make
 from integration.project import RANKS, Project, rank_command
 from integration.running import Running
@@ -41,6 +42,7 @@ def test_the_launcher_is_killed(project: Make) -> None:
     run.processes("launcher")[0].kill()
     assert run.wait() == -signal.SIGKILL
     run.nothing_left(10)
+    assert why(made)["end"] == "crashed"
     the_next_run_starts(made)
 
 
@@ -61,6 +63,7 @@ def test_a_process_of_the_run_is_killed(project: Make, victim: str) -> None:
     run.processes(victim)[0].kill()
     state = run.failed(within=15)
     assert state.cause and any(word in f"{state.cause.what} {state.why}" for word in VICTIMS[victim]), state
+    first_cause(made, VICTIMS[victim][0])
     run.nothing_left(10)
     assert run.result()["verdict"] == "failed"
     the_next_run_starts(made)
@@ -90,6 +93,8 @@ def test_a_rank_is_killed_where_none_may_die(project: Make) -> None:
     victim.kill()
     state = run.failed(within=10)
     assert state.cause and state.cause.rank == 1 and "signal 9" in state.cause.what, state
+    told = first_cause(made, "rank 1", "signal 9")
+    assert "SIGKILL" in told["first"]["meaning"] and told["processes"][0]["name"].endswith(":1")
     run.nothing_left(10)
     the_next_run_starts(made)
 
@@ -104,6 +109,8 @@ def test_a_rank_is_killed_and_the_other_goes_on(project: Make) -> None:
     result = run.result()
     assert state.degraded and result["degraded"]
     assert result["samples"] == 60 * 240, "every sample of every epoch merged once, the dead rank's too"
+    told = why(made)
+    assert (told["end"], [each["rank"] for each in told["before"]]) == ("degraded", [1]), told
     run.nothing_left(10)
 
 
@@ -113,6 +120,7 @@ def test_the_agent_is_stopped(project: Make) -> None:
     run.processes("agent")[0].kill(signal.SIGSTOP)
     state = run.failed(within=30)
     assert state.cause and "lost" in f"{state.cause.what} {state.why}", state
+    first_cause(made, "lost", socket.gethostname())
     run.nothing_left(30)
     the_next_run_starts(made)
 
@@ -125,6 +133,7 @@ def test_the_agent_is_asked_to_end(project: Make, signum: signal.Signals) -> Non
     run.processes("agent")[0].kill(signum)
     state = run.failed(within=15)
     assert state.cause and signum.name in f"{state.cause.what} {state.why}" and state.cause.host, state
+    first_cause(made, signum.name, socket.gethostname())
     run.nothing_left(10)
 
 
@@ -136,6 +145,7 @@ def test_the_launcher_is_asked_to_end(project: Make, signum: signal.Signals) -> 
     assert run.wait(within=15) in (1, 130, 128 + signum)
     state = run.state()
     assert state and state.phase == "failed" and signum.name in state.why, state
+    assert why(made)["end"] == "interrupted"
     run.nothing_left(10)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from integration.account import first_cause, why
 from integration.cluster import Cluster
 from integration.processes import of_role
 from integration.project import rank_command
@@ -37,6 +38,7 @@ def test_the_launcher_is_killed(cluster: Cluster) -> None:
     cluster.one("desk", "launcher").kill()
     run.wait()
     run.nothing_left(10)
+    assert why(cluster)["end"] == "crashed"
     the_next_run_starts(cluster)
 
 
@@ -45,6 +47,7 @@ def test_ctrl_c(cluster: Cluster) -> None:
     run.interrupt()
     assert run.wait(within=10) == 130, run.text
     run.nothing_left(10)
+    assert why(cluster)["end"] == "interrupted"
     the_next_run_starts(cluster)
 
 
@@ -64,6 +67,7 @@ def test_a_process_of_the_run_is_killed(cluster: Cluster, host: str, victim: str
     assert state.cause
     told = f"{state.cause.host} {state.cause.what} {state.why}"
     assert all(word in told for word in words), state
+    first_cause(cluster, *words)
     run.nothing_left(10)
     the_next_run_starts(cluster)
 
@@ -74,6 +78,7 @@ def test_a_rank_is_killed_where_none_may_die(cluster: Cluster) -> None:
     state = run.failed(within=10)
     assert state.cause and (state.cause.host, state.cause.rank) == ("attic", 2), state
     assert "signal 9" in state.cause.what
+    assert first_cause(cluster, "rank 2", "attic")["processes"][0]["name"] == "attic:2"
     run.nothing_left(10)
     the_next_run_starts(cluster)
 
@@ -83,6 +88,7 @@ def test_an_agent_is_stopped(cluster: Cluster) -> None:
     cluster.one("tower", "agent").kill(signal.SIGSTOP)
     state = run.failed(within=30)
     assert state.cause and state.cause.host == "tower", state
+    first_cause(cluster, "tower")
     run.nothing_left(30)
     the_next_run_starts(cluster)
 

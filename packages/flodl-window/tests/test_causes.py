@@ -79,6 +79,16 @@ def test_a_lost_host_is_found_among_what_was_weighed() -> None:
     assert causes.first is not None and causes.first.host == "node-b" and causes.first.rank is None
 
 
+def test_a_link_that_closed_is_explained_by_the_end_of_its_agent_though_that_was_told_later() -> None:
+    rows = [
+        verdict(6.0, "host node-b lost: its link closed without a goodbye", host="node-b"),
+        {"t": 6.4, "kind": "agent_exited", "host": "node-a", "code": 1},
+        {"t": 6.5, "kind": "agent_exited", "host": "node-b", "code": -9},
+    ]
+    first = find(rows, {}).first
+    assert first is not None and "its agent ended (killed by signal 9" in first.what and "SIGKILL" in first.meaning
+
+
 def test_without_events_the_state_tells() -> None:
     state = {"cause": {"what": "ValueError: no", "host": "here", "rank": 0, "tail": ["a", "b"]}}
     causes = find([], state)

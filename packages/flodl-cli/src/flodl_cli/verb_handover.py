@@ -23,6 +23,8 @@ _JUDGED = {
     "status": "controller",  # typed all day: running the rest through msgspec costs a whole start
     "start": "controller",
     "why": "nothing",  # a run that failed may have failed because of it
+    "runs": "nothing",
+    "report": "nothing",
     "probe": "nothing",  # it names every flaw itself, old keys too, where we would stop at the first
 }
 

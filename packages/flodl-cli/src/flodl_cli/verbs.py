@@ -18,6 +18,8 @@ VERBS = {
     "status": Verb("flodl-window", ("flodl-window", "status"), "show a run: phase, who is in, countdowns, progress"),
     "start": Verb("flodl-window", ("flodl-window", "start"), "fire the start switch of a run that is held"),
     "why": Verb("flodl-window", ("flodl-window", "why"), "what broke first in a run, and what to try"),
+    "runs": Verb("flodl-window", ("flodl-window", "runs"), "what the project has run, newest first"),
+    "report": Verb("flodl-window", ("flodl-window", "report"), "write a run's report: one file for a browser"),
     "probe": Verb("flodl-probe", ("flodl-probe",), "say whether a box, or every host, is fit to train"),
     "join": Verb("flodl-agent", ("flodl-agent", "join"), "offer this box to a run that is waiting"),
     "libtorch": Verb("flodl-agent", ("flodl-agent", "libtorch"), "fetch a torch build and choose the active one"),

@@ -1,4 +1,4 @@
-"""What the launcher says at the end: the cause with its last lines and where to read more, or the figures. Pure."""
+"""What the launcher says at the end (the cause with its last lines, or the figures), and what result.json holds. Pure."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ def of(machine: Run, result: RunResult, folder: Path) -> list[str]:
     if failed and machine.exit_code != exits.INTERRUPTED:
         lines.append(f"more: fdl why {result.run}")
     return lines
+
+
+def result_of(machine: Run) -> RunResult:
+    """What the run came to, with its verdict; a run that never got to figures has none."""
+    size = len(machine.world.ranks) if machine.world is not None else machine.ledger.joined
+    result = machine.result or RunResult(machine.charter.run, machine.charter.mode, size)
+    result.verdict = machine.phase.value
+    result.why = machine.why
+    result.degraded = machine.world is not None and machine.world.degraded
+    return result
 
 
 def figures(result: RunResult) -> str:

@@ -38,7 +38,6 @@ from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
 from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFormed
-from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
 from flodl_wire.state import State
 
@@ -378,15 +377,6 @@ class Launcher:
             self._trouble_said = True
             self._say(f"{self.run_dir.trouble}; the run goes on without it")
 
-    def _result(self) -> RunResult:
-        machine = self.machine
-        size = len(machine.world.ranks) if machine.world is not None else machine.ledger.joined
-        result = machine.result or RunResult(self.charter.run, self.charter.mode, size)
-        result.verdict = machine.phase.value
-        result.why = machine.why
-        result.degraded = machine.world is not None and machine.world.degraded
-        return result
-
     # the end
 
     def _signalled(self, number: int) -> None:
@@ -404,7 +394,7 @@ class Launcher:
 
     async def _serve_terminal_state(self) -> None:
         """Write what the run leaves, say what happened, and let a poller see it."""
-        result = self._result()
+        result = last_words.result_of(self.machine)
         self.run_dir.write_result(result)
         self._write_state()
         self.board.tick()
@@ -412,10 +402,13 @@ class Launcher:
         self.narration.waiting("")
         for line in last_words.of(machine := self.machine, result, self.run_dir.path):
             self._say(line)
+        report = asyncio.ensure_future(asyncio.to_thread(self.keeping.report))
         left = (machine.verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
         until = self._loop.time() + max(0.0, left)
         while not self._leaving and self._loop.time() < until:
             await asyncio.sleep(min(0.05, max(0.0, until - self._loop.time())))
+        if trouble := await report:
+            self._say(trouble)
 
     def _close(self) -> None:
         if hasattr(self, "board"):

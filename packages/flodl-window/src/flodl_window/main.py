@@ -12,6 +12,8 @@ VERBS = {
     "status": "what a run is doing",
     "start": "fire the start switch of a run that is held",
     "why": "what broke first in a run, and what to try",
+    "runs": "what the project has run",
+    "report": "write a run's report: one file for a browser",
 }
 
 HELP = (
@@ -59,6 +61,14 @@ def dispatch(words: list[str]) -> int:
         from flodl_window.cli_why import main as why
 
         return why(rest)
+    if verb == "runs":
+        from flodl_window.cli_runs import main as runs
+
+        return runs(rest)
+    if verb == "report":
+        from flodl_window.cli_report import main as report
+
+        return report(rest)
     if not verb:
         raise usage("cannot do nothing", "no verb follows", f"one of {', '.join(VERBS)}; flodl-window --help says more")
     raise usage(f"cannot do {verb!r}", "there is no such verb", f"one of {', '.join(VERBS)}")

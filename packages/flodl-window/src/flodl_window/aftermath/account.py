@@ -15,6 +15,7 @@ from flodl_window.words import listed
 
 VERSION = 1
 LINES = 50
+MOST_VOICES = 200  # processes whose last lines are read: of a thousand ranks nobody reads more
 ENDS = ("done", "degraded", "failed", "interrupted", "crashed", "running", "unknown")
 
 
@@ -53,7 +54,7 @@ class Account:
 
 def make(files: RunFiles, lines_of: Callable[[str], list[str]]) -> Account:
     """`lines_of`: a log's last lines by its name ("node-a-0")."""
-    end, sentence = _end(files)
+    end, sentence = end_of(files)
     found = causes.find(files.events, files.state)
     if end == "interrupted":  # whatever the ranks did then was ordered
         found = Causes(found.first, found.before, [])
@@ -77,7 +78,7 @@ def make(files: RunFiles, lines_of: Callable[[str], list[str]]) -> Account:
     return account
 
 
-def _end(files: RunFiles) -> tuple[str, str]:
+def end_of(files: RunFiles) -> tuple[str, str]:
     state, result = files.state, files.result
     phase, why = str(state.get("phase") or ""), str(state.get("why") or "")
     verdict = files.first("verdict")
@@ -108,37 +109,47 @@ def _end(files: RunFiles) -> tuple[str, str]:
 
 
 def _voices(files: RunFiles, found: Causes, lines_of: Callable[[str], list[str]]) -> list[Voice]:
-    """Every process that said something, the culprit first, then its host's, then by rank."""
+    """Every process, the culprit first, then its host's, then by rank; of a great world the first MOST_VOICES."""
     ends = {rank["rank"]: rank for rank in _dicts(files.state.get("ranks")) if isinstance(rank.get("rank"), int)}
     exits = {str(row.get("rank")): row for row in files.events if row.get("kind") == "rank_exited"}
     first = found.first
-    voices: list[tuple[tuple[int, int, int, str], Voice]] = []
     names = {(str(rank.get("host")), str(number)) for number, rank in ends.items()}
     known = {f"{host}-{what}" for host, what in names}
     for stem in files.log_names():
         if stem not in known:
             host, _, what = stem.rpartition("-")
             names.add((host, what))
-    for host, what in names:
-        rank = int(what) if what.isdigit() else None
-        lines = lines_of(f"{host}-{what}")
-        culprit = first is not None and first.host == host and (rank == first.rank if first.rank is not None else False)
-        if first is not None and first.rank is None and first.host == host and what in first.what:
-            culprit = True  # "relay on node-a killed by …"
+
+    def culprit(host: str, what: str) -> bool:
+        """The rank itself, or "relay on node-a killed by …"."""
+        if first is None or first.host != host:
+            return False
+        return what == str(first.rank) if first.rank is not None else what in first.what
+
+    def order(name: tuple[str, str]) -> tuple[bool, bool, int, str]:
+        host, what = name
+        beside = first is not None and host == first.host
+        rank = _rank(what)
+        return not culprit(host, what), not beside, 1 << 62 if rank is None else rank, f"{host}-{what}"
+
+    voices = []
+    for host, what in sorted(names, key=order)[:MOST_VOICES]:
+        rank = _rank(what)
+        lines = lines_of(f"{host}-{what}") or [str(line) for line in exits.get(what, {}).get("tail") or ()]
+        if not lines and culprit(host, what) and first is not None:
+            lines = first.tail
         end = ends.get(rank, {}) if rank is not None else {}
         how = " ".join(filter(None, [str(end.get("status", "")), str(end.get("why", ""))]))
-        if not lines and what in exits:
-            lines = [str(line) for line in exits[what].get("tail") or ()]
-        if not lines and culprit and first is not None:
-            lines = first.tail
         if lines or rank is not None:
-            beside = first is not None and host == first.host
-            key = (0 if culprit else 1, 0 if beside else 1, rank if rank is not None else 1 << 30, f"{host}-{what}")
-            voices.append((key, Voice(f"{host}:{what}", how, lines[-LINES:], culprit)))
-    if first is not None and first.tail and not any(voice.culprit for _, voice in voices):
+            voices.append(Voice(f"{host}:{what}", how, lines[-LINES:], culprit(host, what)))
+    if first is not None and first.tail and not any(voice.culprit for voice in voices):
         name = first.host or ("coordinator" if "coordinator" in first.what else "launcher")
-        voices.append(((0, 0, 0, ""), Voice(name, "", first.tail[-LINES:], True)))
-    return [voice for _, voice in sorted(voices, key=lambda pair: pair[0])]
+        voices.insert(0, Voice(name, "", first.tail[-LINES:], True))
+    return voices
+
+
+def _rank(what: str) -> int | None:
+    return int(what) if what.isascii() and what.isdecimal() else None
 
 
 def _hosts(files: RunFiles) -> list[dict[str, Any]]:

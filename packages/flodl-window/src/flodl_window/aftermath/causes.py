@@ -85,6 +85,7 @@ def find(rows: list[dict[str, Any]], state: dict[str, Any]) -> Causes:
     judged = _judged(verdict, state)
     if judged is None:
         return Causes(None, _not_echoes(happened))
+    judged = _with_its_agent(judged, rows)
     first, note = judged, ""
     if _speaks_of_others(judged):
         near = [
@@ -182,12 +183,29 @@ def _enriched(judged: Finding, happened: list[Finding]) -> Finding:
     """The verdict's cause with what its own event says more: a signal in words, last lines."""
     for each in happened:
         if _same(each, judged):
-            return replace(judged, meaning=each.meaning, tail=judged.tail or each.tail, at=judged.at or each.at)
+            told, tail = judged.meaning or each.meaning, judged.tail or each.tail
+            return replace(judged, meaning=told, tail=tail, at=judged.at or each.at)
     number = re.search(r"killed by signal (\d+)|\b(SIG[A-Z0-9]+)\b", judged.what)
     if number and number[1]:
         return replace(judged, meaning=in_words(int(number[1])))
     if code := re.search(r"\(?exit (\d+)", judged.what):
         return replace(judged, meaning=_CODES.get(int(code[1]), ""))
+    return judged
+
+
+def _with_its_agent(judged: Finding, rows: list[dict[str, Any]]) -> Finding:
+    """A host whose link closed: how its agent ended says why, and the fan-out may have said so behind the verdict. By
+    the abort it did not end, which goes down the link.
+    """
+    if not judged.host or "link closed without a goodbye" not in judged.what:
+        return judged
+    for row in rows:
+        code = _whole(row.get("code"))
+        if row.get("kind") == "agent_exited" and row.get("host") == judged.host and code:
+            how = ending_of(code)
+            meaning = _meaning(None, -code) if code < 0 else _meaning(code, None)
+            what = f"host {judged.host} lost: its agent ended ({how})"
+            return replace(judged, what=what, meaning=meaning, tail=judged.tail or _lines(row.get("tail")))
     return judged
 
 

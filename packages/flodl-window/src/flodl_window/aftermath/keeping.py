@@ -68,6 +68,16 @@ class Keeping:
                 elif isinstance(value, list):
                     setattr(message, name, self.clean(value))
 
+    def report(self) -> str:
+        """Write report.html; what hindered it, "" for nothing. It may be asked from another thread."""
+        try:
+            from flodl_window.aftermath import report
+
+            report.write(self._run_dir.path)
+        except Exception as err:  # a report that fails must never fail the run, whatever was wrong with it
+            return f"there is no report of this run: {err or type(err).__name__} (fdl report tries again)"
+        return ""
+
     def _write(self, rows: list[Row]) -> None:
         for row in rows:
             self._run_dir.event(row)
