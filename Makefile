@@ -4,6 +4,11 @@ VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest
 # CI runners and laptops alike have at least two cores; more workers than that only fight over torch.
 JOBS ?= 2
+# Integration tests wait more than they compute: one more of them than there are cores keeps the cores busy.
+SIDE_BY_SIDE ?= 3
+
+# Where a shell says that nobody shall write bytecode, each of the hundreds of processes of a suite would compile all anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := list
 .PHONY: list setup demo test check integration alone bench fuzz chaos docs clean
@@ -28,7 +33,7 @@ check: setup ## ruff, mypy --strict, the rules of the house, links and quoted he
 	$(VENV)/python -m tools.pages
 
 integration: setup ## the installed executables together, on several hosts (root and iproute2 for those)
-	$(PYTEST) integration
+	$(PYTEST) integration -n $(SIDE_BY_SIDE) --dist loadgroup
 
 alone: setup ## each package by itself with flodl-wire and nothing else (tox)
 	$(VENV)/tox run -q

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
 import os
+import random
 import socket
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,19 @@ def pytest_report_header(config: pytest.Config) -> str:
     return "torch: here" if HAS_TORCH else "torch: not installed, tests in with_torch folders are left out"
 
 
+# Below what kernels give to whoever dials or binds 0 (32768 on Linux, 49152 elsewhere): nobody gets a port of these by
+# chance between a test's look at it and its use.
+PORTS = range(12_000, 32_000)
+
+
 @pytest.fixture
-def free_port() -> Iterator[int]:
+def free_port() -> int:
     """A TCP port of the loopback address that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    yield port
+    while True:
+        port = random.SystemRandom().choice(PORTS)  # hypothesis and others seed the usual one alike in every worker
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 DOCKER = """\

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.cluster import Cluster, three
 from integration.project import Project
+from integration.quiet import room
 from tools.lab import Lab, missing
 
 Make = Callable[..., Project]
 OwnNetwork = Callable[[Path], list[str]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: measures the box itself; no other integration test runs beside it")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the timer of pytest-timeout: waiting for the room costs no test
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with room(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from integration.conftest import OwnNetwork
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO = [sys.executable, "-m", "tools.demo"]
 
 
+@pytest.mark.alone
 def test_the_demo_keeps_its_promises(own_network: OwnNetwork) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLODL_")}
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)  # the minute is promised on a box that does nothing else

@@ -44,6 +44,7 @@ def hundred(lab_possible: None) -> Iterator[Cluster]:
         hosts.end()
 
 
+@pytest.mark.alone  # whose batches are late is measured
 def test_the_cadence_finds_its_link_within_ten_windows(hundred: Cluster) -> None:
     hundred.write({"train": STEADY})
     run = hundred.start("@cluster", "train", env={"FLODL_NET_TIMEOUT_SCALE": "1"})

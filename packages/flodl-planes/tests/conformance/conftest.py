@@ -30,9 +30,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 torch = pytest.importorskip("torch")
 from torch.distributed import TCPStore  # noqa: E402 - behind the line that skips where torch is missing
 
-_warm = torch.nn.Parameter(torch.zeros(1))
-torch.optim.SGD([_warm], lr=0.0).step()  # loads what torch loads at a first step, once for all ranks (2 s each else)
-torch.set_num_threads(1)  # before anything forks: a pool of OpenMP threads does not survive it
 SALT = "ab" * 16
 MODES = ("cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence")
 WAIT_S = 60.0
@@ -207,8 +204,15 @@ class World:
         return any(name.startswith(kind) for name in self._children.values())
 
 
+@pytest.fixture(scope="session")
+def warm() -> None:
+    """What torch loads at a first step, once for all ranks (2 s each else); and not where these tests don't run."""
+    torch.set_num_threads(1)  # before anything forks: a pool of OpenMP threads does not survive it
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.0).step()
+
+
 @pytest.fixture
-def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
+def make_world(warm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     """``make_world(mode, {"here": [0, 1], "there": [2]})``; the first host is the hub's own box."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(environ.NET_TIMEOUT_SCALE, "1")  # a busy box starts a process slower than a tenth of a deadline
