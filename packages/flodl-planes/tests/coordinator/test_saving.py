@@ -240,3 +240,12 @@ def test_a_rank_that_stands_still_at_the_very_end_is_ended_too(paper: Any) -> No
         assert [order for order in world.tick(21) if isinstance(order, Expel)] == [Expel(1)]
         world.kill(1)
         assert world.told(Finished)[0].result.samples == 100
+
+
+@pytest.mark.parametrize("mode", ["cpu_sync", "cpu_cadence", "cpu_async"])
+def test_a_save_that_falls_due_at_any_moment_does_not_stand_in_the_way_of_the_last_one(paper: Any, mode: str) -> None:
+    for samples in range(200, 500, 10):  # so the last free round of an epoch falls on every beat of the saves
+        terms = {"checkpoint_every": 0.001}
+        world = paper({"here": [0, 1]}, samples=samples, epochs=2, mode=mode, changes=terms).load().finish()
+        assert world.told(Finished)
+        assert saves(world)[-1].cursor.reason == "finished"

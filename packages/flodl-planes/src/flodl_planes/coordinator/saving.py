@@ -68,12 +68,18 @@ class Saving:
         return self._saves[-1].owner if self._saves else None
 
     def ask(self, rank: int) -> int | None:
-        """The round whose save asks for the state of `rank`, for the rank's next plan; once."""
-        for save in self._saves:
-            if save.owner == rank and save.state == WAITED_FOR and not save.asked:
-                save.asked = True
-                return save.number
-        return None
+        """The round whose save asks for the state of `rank`, for the rank's next plan; once.
+
+        A plan asks for one state, and behind the final round there is no other: when in cpu_async the save before it
+        has not been asked for yet (its round carried no plans), that one does without.
+        """
+        waiting = [save for save in self._saves if save.owner == rank and save.state == WAITED_FOR and not save.asked]
+        for save in waiting[:-1]:
+            save.state = NONE
+        if not waiting:
+            return None
+        waiting[-1].asked = True
+        return waiting[-1].number
 
     def waits_for(self, number: int) -> bool:
         return any(save.number == number for save in self._saves)
