@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 from window_accounts import ENDS, Remembered
+from window_worlds import charter, cluster
 
 from flodl_window import cli_report, cli_runs
 from flodl_window.aftermath import figures, listing, report, run_files
+from flodl_window.aftermath.keeping import Keeping
 from flodl_window.aftermath.run_files import RunFiles
 from flodl_window.live.history import History
 from flodl_window.run_dir import RunDir
@@ -120,6 +122,17 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one_and_the_run(tmp_path
     with pytest.raises(Broken):
         report.write(made.path)
     assert not list(made.path.glob(".*"))
+
+
+def test_a_report_that_fails_in_any_way_costs_the_run_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path) -> Path:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(report, "write", broken)
+    kept = Keeping(folder(tmp_path), charter(cluster("cpu:2")), 0.0)
+    assert kept.report() == "there is no report of this run: no (fdl report tries again)"
 
 
 def test_the_curves_of_a_run_that_nobody_watched_come_from_its_metrics() -> None:

@@ -1,4 +1,4 @@
-"""What the launcher says at the end (the cause with its last lines, or the figures), and what result.json holds. Pure."""
+"""What the launcher says at the end: the cause with its last lines, or the figures; what result.json holds. Pure."""
 
 from __future__ import annotations
 

@@ -96,5 +96,5 @@ def what_to_try(first: Finding, lines: Sequence[str]) -> list[str]:
     said = f"{first.what} {first.why}"
     tips += [cure.format(host=host) for trace, cure in _ROADS if cure and re.search(trace, said)][:1]
     if not tips and first.rank is not None:
-        tips.append("read its last lines above: the program ended by itself")
+        tips.append("read its last lines: the program ended by itself")
     return list(dict.fromkeys(tips))[:MOST]

@@ -70,10 +70,12 @@ def render(files: RunFiles) -> str:
     history = run_files.history(files.path)
     drawn = figures.document(history, run_files.metrics(files.path), files.result)
     drawn["hosts"] = {mask.known(str(name)): value for name, value in drawn["hosts"].items()}
+    voices = _voices(told, mask)  # of a failure they are what is read next
     body = "".join(
         [
             _head(files, told, mask),
             _cause(told, mask),
+            voices if told.end in ("failed", "crashed") else "",
             _figures(files, told),
             '<section id="charts" hidden><h2>Training</h2><div class="charts"></div></section>',
             '<section id="timeline" hidden><h2>Last windows, by rank</h2><div class="keys" aria-hidden="true">'
@@ -84,7 +86,8 @@ def render(files: RunFiles) -> str:
             _hosts(told),
             '<section id="hosts" hidden><h2>Load of the hosts</h2><div class="charts small"></div></section>',
             _marks(history, mask),
-            _voices(told, mask),
+            voices if told.end not in ("failed", "crashed") else "",
+            "</main>",
         ]
     )
     script = _script()
@@ -318,4 +321,4 @@ def _voices(told: Account, mask: Mask) -> str:
             head = f"{voice.name}{', ' + voice.how if voice.how else ''}{' (the culprit)' if voice.culprit else ''}"
             body = f'<pre dir="auto">{escape(lines)}</pre>'
             parts.append(f"<details{' open' if voice.culprit else ''}><summary>{_text(head)}</summary>{body}</details>")
-    return f'<section id="logs"><h2>Last lines</h2>{"".join(parts)}</section></main>' if parts else "</main>"
+    return f'<section id="logs"><h2>Last lines</h2>{"".join(parts)}</section>' if parts else ""
