@@ -26,19 +26,22 @@ class Played:
     wrong: list[str]
 
 
+def play(deed: Deed, off: float, place: Path) -> Played:
+    """`off`: how far off an undisturbed run ends. What a good play has written is removed."""
+    began = time.perf_counter()
+    wrong = hosts.play(deed, off, place / "record") if deed.kind == "cut" else box.Box(place).play(deed, off)
+    if not wrong:
+        shutil.rmtree(place, ignore_errors=True)
+    return Played(deed, time.perf_counter() - began, wrong)
+
+
 def plays(seed: int, numbers: list[int], folder: Path) -> Iterator[Played]:
-    """One after the other. What a good play has written is removed."""
+    """One after the other."""
     off, trains = box.undisturbed(folder / "undisturbed")
     for number in numbers:
         deed = draw(seed, number, trains, lab=missing() is None)
-        if deed.kind == "disk" and not box.can_mount():
-            continue
-        began = time.perf_counter()
-        place = folder / str(number)
-        wrong = hosts.play(deed, off, place / "record") if deed.kind == "cut" else box.Box(place).play(deed, off)
-        if not wrong:
-            shutil.rmtree(place, ignore_errors=True)
-        yield Played(deed, time.perf_counter() - began, wrong)
+        if deed.kind != "disk" or box.can_mount():
+            yield play(deed, off, folder / str(number))
 
 
 def table(played: list[Played]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from integration.processes import of_role
+from integration.processes import Process, alive, of_role
 from integration.project import Project, rank_command
 from integration.running import Running
 from tools.chaos import judge
@@ -62,8 +62,11 @@ class Box:
         run.phase("training", "done")
         time.sleep(deed.moment)
         must = expected(deed)
-        self._do(deed, run)
+        victim = self._do(deed, run)
         code = run.wait(END)
+        if victim and deed.kind == "stop" and code == 0 and alive(victim):
+            with contextlib.suppress(ProcessLookupError):
+                victim.kill(signal.SIGCONT)  # an agent that had done its part: nobody is left who would end it
         run.nothing_left(must.bound)
         state = run.state()
         folders = [run.run_folder.resolve()]
@@ -92,19 +95,21 @@ class Box:
         """The first run left no checkpoint: so short was it."""
         return len(folders) == 2 and not (folders[0] / "checkpoint.safetensors").exists()
 
-    def _do(self, deed: Deed, run: Running) -> None:
+    def _do(self, deed: Deed, run: Running) -> Process | None:
+        """The process it was done to; None for a disk, and where the run is over already."""
         if deed.kind == "disk":
             self._fill()
-            return
+            return None
         found = of_role(run.inventory(), deed.victim)
         if not found:
-            return  # it is over already
+            return None
         victim = random.Random(deed.number).choice(found)
         with contextlib.suppress(ProcessLookupError):
             victim.kill(signal.SIGKILL if deed.kind == "kill" else signal.SIGSTOP)
             if deed.kind == "stop" and deed.victim in ("launcher", "fanout"):
                 time.sleep(5.0)  # longer than any silence is borne, scaled
                 victim.kill(signal.SIGCONT)
+        return victim
 
     def _fill(self) -> None:
         """The disk of runs/ is full for a while."""
