@@ -16,11 +16,18 @@ export function font() {
   return '11px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
 }
 
+/** Whole steps from `low` to `high`, at most `most`. */
+function marksBetween(low, high, most, steps) {
+  const step = steps.find((each) => (high - low) / each <= most) ?? steps[steps.length - 1];
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.max(0, Math.floor(high / step) - first + 1) }, (_, at) => (first + at) * step);
+}
+
 /** uPlot's axes in the page's clothes; `format` writes the y axis, `x` the other. */
-export function axes(format, x = duration, incs = STEPS, size = 46) {
+export function axes(format, x = duration, steps = STEPS, size = 46) {
   const plain = { stroke: color("soft"), font: font(), ticks: { show: false }, grid: { stroke: color("grid"), width: 1 } };
   return [
-    { ...plain, grid: { show: false }, size: 24, space: 70, incs, values: (_, splits) => splits.map((value) => (value === null ? "" : x(value))) },
+    { ...plain, grid: { show: false }, size: 24, splits: (plot, _, low, high) => marksBetween(low, high, plot.width / 70, steps), values: (_, splits) => splits.map((value) => (value === null ? "" : x(value))) },
     { ...plain, size, space: 26, values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))) },
   ];
 }
@@ -36,6 +43,7 @@ export class Chart {
     this.title = title;
     this.names = null;
     this.plot = null;
+    this.waiting = null;
     this.watch = new ResizeObserver(() => this.fit());
     this.watch.observe(this.box);
   }
@@ -45,6 +53,14 @@ export class Chart {
     this.last.textContent = words;
     this.box.setAttribute("role", "img");
     this.box.setAttribute("aria-label", `${this.title}: ${words}`);
+    this.waiting = [series, data];
+    if (!this.options.patient) this.draw();
+  }
+
+  /** What `show` was given last, drawn now. */
+  draw() {
+    const [series, data] = this.waiting;
+    this.waiting = null;
     const names = JSON.stringify(series.map((each) => each.label));
     if (this.plot && names === this.names) {
       this.plot.setData(data);
@@ -98,21 +114,30 @@ export class Chart {
   }
 }
 
-/** Sets of charts in `root`, as many as there is something to draw for; `update(doc)` and `restyle()`. */
+/** Charts in `root`, as many as there is something to draw for. `patient` ones wait for `draw`, one at a time. */
 export class Charts {
-  constructor(root) {
+  constructor(root, { patient = false } = {}) {
     this.root = root;
+    this.patient = patient;
     this.charts = new Map();
   }
 
   chart(key, title, options) {
     let chart = this.charts.get(key);
     if (!chart) {
-      chart = new Chart(title, options);
+      chart = new Chart(title, { ...options, patient: this.patient });
       this.charts.set(key, chart);
       this.root.append(chart.element);
     }
     return chart;
+  }
+
+  *draw() {
+    for (const chart of this.charts.values()) {
+      if (!chart.waiting) continue;
+      chart.draw();
+      yield;
+    }
   }
 
   restyle() {
@@ -173,7 +198,7 @@ export function drawTraining(charts, doc) {
 export function drawHosts(charts, doc) {
   for (const [host, load] of Object.entries(doc.hosts).slice(0, MOST_HOSTS)) {
     const cards = Object.keys(load).filter((name) => /^gpu\d+$/.test(name)).sort((one, other) => one.slice(3) - other.slice(3));
-    const busy = cards.map((card) => ({ label: `GPU ${card.slice(3)} ${load.facts?.gpus?.[card.slice(3)] ?? ""}`.trim() }));
+    const busy = cards.map((card) => ({ label: `GPU ${card.slice(3)}` }));
     const gpus = cards.length ? `, GPUs ${cards.map((card) => percent(newest(load[card]))).join(" ")}` : "";
     charts.chart(`load ${host}`, host, { height: 120, range: share, format: percent }).show(
       [{ label: "CPU" }, { label: "memory", color: "s4", dash: [6, 3] }, ...busy],

@@ -1,4 +1,4 @@
-// The live page: server-sent events in, the document kept, everything drawn at most twice a second.
+// The live page: server-sent events in, the document kept, everything drawn at most twice a second, a little in each frame.
 import { Charts, drawHosts, drawTraining } from "./charts.js";
 import { emptyDocument, learn } from "./store.js";
 import { Lanes } from "./timeline.js";
@@ -6,6 +6,7 @@ import { put } from "./text.js";
 import { showFigures, showLogs, showMarks, showPhase, showRefused, showRoster, showVerdict } from "./words.js";
 
 const DRAW_EVERY = 500; // ms
+const SLICE = 12; // ms of drawing in one frame; the rest waits for the next, so that scrolling stays smooth
 const AGAIN_AFTER = 4000; // ms until a run that ended, or a full house, is asked again
 const byId = (id) => document.getElementById(id);
 const page = {
@@ -13,8 +14,9 @@ const page = {
   stateAt: performance.now(),
   dirty: true,
   due: 0,
-  training: new Charts(byId("charts").querySelector(".charts")),
-  hosts: new Charts(byId("hosts").querySelector(".charts")),
+  training: new Charts(byId("charts").querySelector(".charts"), { patient: true }),
+  hosts: new Charts(byId("hosts").querySelector(".charts"), { patient: true }),
+  drawing: null,
   lanes: new Lanes(byId("timeline").querySelector(".lanes")),
 };
 
@@ -58,31 +60,36 @@ function connect() {
   });
 }
 
-function draw() {
-  const { doc } = page;
-  const began = performance.now();
-  showPhase(doc, 0);
-  showVerdict(doc);
-  showFigures(doc);
-  showRoster(doc);
-  showRefused(doc);
-  showMarks(doc);
-  showLogs(doc);
+function* draw(doc) {
+  for (const show of [showVerdict, showFigures, showRoster, showRefused, showMarks, showLogs]) {
+    show(doc);
+    yield;
+  }
   byId("charts").hidden = !doc.totals.t.length && !doc.epochs.t.length;
   if (!byId("charts").hidden) drawTraining(page.training, doc);
+  yield* page.training.draw();
   byId("timeline").hidden = !doc.timeline.length;
   if (doc.timeline.length) page.lanes.show(doc);
+  yield;
   byId("hosts").hidden = !Object.keys(doc.hosts).length;
   drawHosts(page.hosts, doc);
-  performance.clearMeasures("draw");
-  performance.measure("draw", { start: began, end: performance.now() });
+  yield* page.hosts.draw();
 }
 
 function frame(now) {
-  if (page.dirty && now >= page.due && !document.hidden) {
+  const began = performance.now();
+  if (page.dirty && !page.drawing && now >= page.due && !document.hidden) {
     page.dirty = false;
     page.due = now + DRAW_EVERY;
-    draw();
+    showPhase(page.doc, (began - page.stateAt) / 1000);
+    page.drawing = draw(page.doc);
+  }
+  if (page.drawing) {
+    do {
+      if (page.drawing.next().done) page.drawing = null;
+    } while (page.drawing && performance.now() - began < SLICE);
+    performance.clearMeasures("draw");
+    performance.measure("draw", { start: began, end: performance.now() });
   }
   requestAnimationFrame(frame);
 }
@@ -114,6 +121,7 @@ function restyle() {
   page.training.restyle();
   page.hosts.restyle();
   page.lanes.forget();
+  page.drawing = null;
   page.dirty = true;
   page.due = 0;
 }
