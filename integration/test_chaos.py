@@ -11,6 +11,7 @@ from tools.chaos.deeds import Deed, draw
 from tools.lab import missing
 
 SEED = 20261130
+pytestmark = pytest.mark.xdist_group("chaos")  # all of them against the same undisturbed runs
 
 
 @pytest.fixture(scope="module")
