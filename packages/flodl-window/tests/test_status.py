@@ -120,7 +120,10 @@ def test_text_from_afar_is_escaped_and_unknown_or_missing_fields_do_no_harm() ->
     assert "cluster run @ x — ?" in render({"v": 99, "surprise": [1]}, "x")
 
 
-def test_addresses_are_tried_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_addresses_are_tried_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where nothing has run yet
     assert list(map(str, candidates("box"))) == ["box:1337"]
     assert list(map(str, candidates(None))) == ["127.0.0.1:1337"]
     assert "asking 127.0.0.1:1337" in capsys.readouterr().err
