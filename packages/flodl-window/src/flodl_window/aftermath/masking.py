@@ -40,12 +40,13 @@ _ENDINGS = ("password", "passwd", "passphrase", "secret", "token", "apikey", "ac
 _INNOCENT = frozenset(("false", "true", "none", "null", "default", "basic", "bearer", "token", "password", "secret"))
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
 
+# Repeats are bounded: a line of a megabyte without a gap must not cost a megabyte at each of its characters.
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_URL = re.compile(r"""(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^\s"'<>]*)@""")
-_NAMED = re.compile(r"""(?P<name>[A-Za-z][\w.\-]*)(?P<sep>\\?["']?\s*(?:=>|:=|[:=])\s*)""")
+_URL = re.compile(r"""(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,20})://(?P<user>[^\s"'<>]{0,400})@""")
+_NAMED = re.compile(r"""(?P<name>[A-Za-z][\w.\-]{0,80})(?P<sep>\\?["']?\s{0,20}(?:=>|:=|[:=])\s{0,200})""")
 _VALUE = re.compile(r"""\\"(?:(?!\\").)*(?:\\"|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|[^\n]*""")
 _OPTION = re.compile(
-    r"""(?P<name>--?[A-Za-z][\w-]*)(?P<sep>["']?,?[ \t]+)(?P<value>"[^"\n]*"?|'[^'\n]*'?|[^\s-][^\s]*)"""
+    r"""(?P<name>--?[A-Za-z][\w-]{0,80})(?P<sep>["']?,?[ \t]{1,20})(?P<value>"[^"\n]*"?|'[^'\n]*'?|[^\s-][^\s]*)"""
 )
 _SPOKEN = re.compile(r"\b(?P<name>bearer|basic)(?P<sep>\s+)(?P<value>[^\s\"',;]+)", re.IGNORECASE)
 _SHAPES = re.compile(
