@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import socket
 import sys
 import zipfile
@@ -27,6 +28,10 @@ for name in [name for name in os.environ if name.startswith(("FLODL_", "FDL_"))]
     if name not in (environ.NET_TIMEOUT_SCALE, environ.VERBOSITY):
         del os.environ[name]
 os.environ.setdefault(environ.NET_TIMEOUT_SCALE, "0.1")
+
+# A suite started in a script's background ignores Ctrl-C, and so would all that it starts; tests send it to those.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -36,7 +36,7 @@ def test_forked_ranks_train_to_the_same_bits_and_draw_their_own_lots(project: Ma
     (made.folder / "train.py").write_text(TRAIN)
     told: dict[str, list[dict[str, Any]]] = {}
     for way in ("1", "0"):
-        run = made.start("@one", "train", env={environ.FORKSERVER: way})
+        run = made.start("@one", "train", env={environ.FORKSERVER: way, environ.NET_TIMEOUT_SCALE: "1"})
         run.done(within=110)
         assert ("importing torch, once for all ranks" in run.text) == (way == "1")
         told[way] = [ast.literal_eval(text) for text in re.findall(r"told (\{.*\})", run.text)]

@@ -145,6 +145,7 @@ def test_two_workers_equipped_as_printed_walk_in_train_and_go(desk: Desk) -> Non
     assert "train.py" in pulled and not pulled & {"join_key", "worker.yml"}, "a farm's secrets are not published"
 
 
+@pytest.mark.timeout(300)  # torch is loaded by both
 def test_a_newcomer_gets_from_a_bare_folder_to_a_trained_model_by_what_is_printed(desk: Desk) -> None:
     """With torch; one worker equipped by hand, the other an instance that boots."""
     sh("rm", "-rf", desk.folder)

@@ -6,6 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from integration.conftest import Make
 from integration.project import BIN, Project
 from integration.running import Running
@@ -29,6 +30,7 @@ def project_in(folder: Path, **changes: str) -> Path:
     return folder
 
 
+@pytest.mark.timeout(300)  # torch is loaded six times
 def test_another_model_is_refused_at_the_door_by_the_tensor_that_differs_and_equal_ones_train(
     project: Make, tmp_path: Path
 ) -> None:

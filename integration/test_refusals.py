@@ -80,10 +80,6 @@ def test_a_mode_that_does_not_exist(project: Make) -> None:
     refused(project(say={"run": "true"}), "@one", "--mode", "gpu_sync", "say", code=2, says=("gpu_sync", "cpu_sync"))
 
 
-def test_a_mode_the_hardware_cannot_do(project: Make) -> None:
-    refused(project(say={"run": "true"}), "@one", "--mode", "nccl_sync", "say", says=("nccl_sync",))
-
-
 def test_no_gpu_and_no_cpu_ranks_prints_the_flag(project: Make) -> None:
     made = project(say={"run": "true"})
     done = made.fdl("--gpus", "all", "say")
