@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -10,6 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from flodl_publish.main import main
 
 TOOL = str(Path(sys.executable).parent / "flodl-publish")
 
@@ -85,11 +89,30 @@ class World:
         return self.ask("fetch", f"file://{self.tree}", "--to", self.worker, *words)
 
     def ask(self, verb: str, *words: object, env: dict[str, str] | None = None) -> dict[str, Any]:
-        done = self.run(verb, "--json", *words, env=env)
-        assert "Traceback" not in done.stderr, done.stderr
-        document: dict[str, Any] = json.loads(done.stdout)
-        assert (done.returncode != 0) == ("error" in document), done.stderr
+        """In this process where nobody sets its environment: a tenth of the time."""
+        line = [verb, "--json", *map(str, words)]
+        if env is None:
+            code, out, err = self._here(line)
+        else:
+            done = self.run(*line, env=env)
+            code, out, err = done.returncode, done.stdout, done.stderr
+        assert "Traceback" not in err, err
+        document: dict[str, Any] = json.loads(out)
+        assert (code != 0) == ("error" in document), err
         return document
+
+    def _here(self, line: list[str]) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        home, folder = os.environ["HOME"], Path.cwd()
+        os.environ["HOME"] = str(self.root / "home")
+        os.chdir(self.root)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(line)
+        finally:
+            os.chdir(folder)
+            os.environ["HOME"] = home
+        return code, out.getvalue(), err.getvalue()
 
 
 def content(root: Path) -> dict[str, tuple[str, ...]]:
