@@ -11,7 +11,7 @@ SIDE_BY_SIDE ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := list
-.PHONY: list setup demo test check integration alone bench fuzz chaos docs clean
+.PHONY: list setup demo test check integration alone bench quality fuzz chaos docs clean
 
 list: ## print these lines
 	@echo "make TARGET [PYTHON=python3.12] [JOBS=2]"; echo
@@ -40,6 +40,9 @@ alone: setup ## each package by itself with flodl-wire and nothing else (tox)
 
 bench: setup ## measure against torchrun, gloo and a bare interpreter; tables, and rows in build/bench/
 	$(VENV)/python -m tools.bench.run $(ONLY)
+
+quality: setup ## every mode, wire type and outer optimizer against one rank alone, over five seeds; writes docs/quality.md
+	$(VENV)/python -m tools.quality
 
 fuzz: setup ## a million mutated inputs for the codec, 20,000 strangers for a live port
 	$(VENV)/python -m tools.fuzz

@@ -1,0 +1,77 @@
+"""One run of an example, alone or in a world: the numbers it ended with.
+
+The example's own main() runs, unchanged; only the name `Trainer` in it may stand for one with more arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from tools.quality.contenders import SLOW, Contender, Work
+from tools.quality.forked_world import ForkedWorld, fork
+from tools.quality.narrow_digits import build_model
+
+import flodl_planes
+from flodl_wire.result import RunResult
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+Row = dict[str, Any]
+
+
+def run(work: Work, contender: Contender, seed: int) -> Row:
+    """A row: the metric after the last epoch, and what it took. Raises RuntimeError when the run fails."""
+
+    def script() -> None:
+        sys.path.insert(0, str(EXAMPLES / work.example))
+        example = importlib.import_module("train")
+        changed = {"scheduler": partial(falling, work.steps), **contender.trainer}
+        example.Trainer = partial(flodl_planes.Trainer, **changed)  # type: ignore[attr-defined]
+        if work.example == "digits":
+            example.build_model = build_model  # type: ignore[attr-defined]
+        slow = ["--slow", SLOW] if contender.hosts else []
+        sys.argv = ["train.py", *work.argv, "--seed", str(seed), *slow]
+        example.main()
+
+    with tempfile.TemporaryDirectory(prefix="flodl-q-") as name:
+        folder = Path(name)
+        if contender.hosts:
+            result = ForkedWorld(folder, contender.mode, contender.hosts).run(script)
+        else:
+            result = alone(script, folder)
+    curve = [epoch.eval[work.metric] for epoch in result.epochs if epoch.eval]
+    if result.verdict != "done" or len(curve) < len(result.epochs):
+        raise RuntimeError(f"{contender.name}, seed {seed}: {result}")
+    return {
+        "work": work.example, "contender": contender.name, "seed": seed, "metric": curve[-1], "curve": curve,
+        "samples": result.samples, "rounds": result.rounds, "wall_s": result.wall_s, "balance": result.balance,
+    }  # fmt: skip
+
+
+def falling(steps: int, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    """The learning rate falls to 0 in a straight line, as trainings end; else a last epoch is as good as its luck."""
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
+
+
+def alone(script: Callable[[], None], folder: Path) -> RunResult:
+    """In a process that belongs to no world."""
+    child = fork(script, folder, "alone")
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError(f"the run alone failed:\n{(folder / 'alone.log').read_text()[-2000:]}")
+    return msgspec.json.decode((folder / "runs" / "latest" / "result.json").read_bytes(), type=RunResult)
+
+
+def append(row: Row, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")

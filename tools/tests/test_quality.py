@@ -1,0 +1,101 @@
+"""The statistics of `make quality`, and the page it writes; its runs are measured, not tested."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tools.quality import page
+from tools.quality.contenders import ALONE, CONTENDERS, WORKS
+from tools.quality.paired import Comparison, compare, sentence, spread
+
+PEER = {0: 0.90, 1: 0.92, 2: 0.94, 3: 0.96, 4: 0.98}  # spread 0.0316
+
+
+def against_alone(contender: dict[int, float], **more: bool) -> Comparison:
+    return compare(contender, PEER, PEER, **{"higher_is_better": True, **more})
+
+
+def moved(by: float, noise: float = 0.0) -> dict[int, float]:
+    return {seed: metric + by + noise * (-1) ** seed for seed, metric in PEER.items()}
+
+
+def test_the_spread_is_the_sample_standard_deviation() -> None:
+    assert spread(PEER) == pytest.approx(math.sqrt(0.001))
+    assert spread({0: 0.5}) == 0.0
+
+
+def test_pairs_are_made_by_seed_and_other_seeds_are_left_out() -> None:
+    found = against_alone({4: 0.99, 0: 0.91, 17: 0.1})
+    assert (found.seeds, found.behind) == (2, 0)
+    assert found.difference == pytest.approx(0.01)
+    assert found.deviation == pytest.approx(0.0)
+    with pytest.raises(ValueError, match="no seed"):
+        against_alone({17: 0.1})
+
+
+def test_where_less_is_better_the_difference_turns_its_sign() -> None:
+    assert against_alone(moved(0.01), higher_is_better=False).difference == pytest.approx(-0.01)
+    assert against_alone(moved(0.01), higher_is_better=False).behind == 5
+
+
+@pytest.mark.parametrize(
+    ("contender", "kept", "says"),
+    [
+        (moved(0.0, noise=0.01), True, "No difference that 5 seeds could tell; behind in 2"),
+        (moved(-0.02), True, "Behind by 0.6 spreads, in 5 of 5 seeds, which is within"),
+        (moved(0.03), True, "Ahead by 0.9 spreads"),
+        (moved(-0.05), False, "WORSE: behind by 1.6 spreads, in 5 of 5 seeds."),
+        (moved(-0.05, noise=0.06), False, "WORSE: behind by 1.2 spreads, in 2 of 5 seeds; these seeds do not settle"),
+    ],
+)
+def test_behind_by_more_than_the_spread_is_worse_and_a_sentence_says_so(
+    contender: dict[int, float], kept: bool, says: str
+) -> None:
+    found = against_alone(contender)
+    assert found.kept is kept
+    assert sentence(found).startswith(says)
+
+
+@given(st.dictionaries(st.integers(0, 9), st.floats(0, 1), min_size=1))
+def test_a_run_is_never_worse_than_itself(metrics: dict[int, float]) -> None:
+    found = compare(metrics, metrics, metrics, higher_is_better=True)
+    assert found.kept and not found.told
+
+
+def test_one_seed_tells_no_difference() -> None:
+    found = against_alone({0: 0.5})
+    assert not found.told and "do not settle" in sentence(found)
+
+
+def rows() -> list[page.Row]:
+    return [
+        {"work": WORKS[0].example, "contender": contender.name, "seed": seed, "metric": metric}
+        for contender in CONTENDERS[:2]
+        for seed, metric in PEER.items()
+    ]
+
+
+def test_a_table_has_a_row_for_each_pair_that_was_run() -> None:
+    text = page.table(rows(), WORKS[0])
+    assert "Seeds: 5." in text and "spread 0.0316" in text
+    assert text.count(f"| {ALONE} |") == 1
+    assert page.table(rows(), WORKS[1]) == ""
+
+
+def test_only_what_stands_between_the_marks_is_written_anew() -> None:
+    old = "# Title\n<!-- measured -->\nold \\1\n<!-- end measured -->\nbelow\n"
+    text = page.measured(rows(), "Measured on a day, \\g<0>.")
+    fresh = page.with_measured(old, text)
+    assert fresh.startswith("# Title\n<!-- measured -->\nMeasured on a day, \\g<0>.") and fresh.endswith("below\n")
+    assert page.with_measured(fresh, text) == fresh
+    with pytest.raises(ValueError, match="measured"):
+        page.with_measured("no marks", text)
+
+
+def test_whom_a_contender_is_compared_with_is_a_contender() -> None:
+    names = {contender.name for contender in CONTENDERS}
+    assert len(names) == len(CONTENDERS)
+    assert all(set(contender.against) <= names for contender in CONTENDERS)
