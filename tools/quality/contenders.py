@@ -54,6 +54,8 @@ CONTENDERS = [
     Contender("cpu_sync", "cpu_sync", ONE_BOX),
     Contender("cpu_cadence", "cpu_cadence", ONE_BOX),
     Contender("cpu_async", "cpu_async", ONE_BOX),
+    # the linear rule for two ranks: the learning rate twice as high
+    Contender("cpu_cadence, lr_scale_ratio 1", "cpu_cadence", ONE_BOX, {"lr_scale_ratio": 1.0}),
     Contender("nccl_sync (gloo)", "nccl_sync", ONE_BOX),
     Contender("nccl_cadence (gloo)", "nccl_cadence", ONE_BOX),
     Contender(EXACT, "cpu_cadence", TWO_HOSTS, SHORT),
