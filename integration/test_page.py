@@ -18,6 +18,7 @@ from flodl_wire import environ
 from flodl_wire.devices import CpuDevices
 from flodl_wire.specs import AgentSpec
 
+pytestmark = pytest.mark.xdist_group("page")  # one browser for both
 TOKEN = "5eed" * 8
 
 
@@ -186,7 +187,40 @@ def test_a_failure_is_told_with_its_cause(project: Any, browser: Any, free_port:
     run.failed()
     seen.picture("5-failed")
     seen.picture("5-failed", NARROW, "dark")
+    show_hostile(seen.page)
     assert seen.fits() and not seen.strangers() and not seen.complaints, seen.complaints
+
+
+HOSTILE = "</script><img src=x onerror='window.hacked = 1'>\u202egnp.exe &amp; {{7*7}}"
+SHOW = """async doc => {
+  const words = await import('/page/words.js');
+  const shown = ['showPhase', 'showFigures', 'showRoster', 'showRefused', 'showMarks', 'showLogs', 'showVerdict'];
+  for (const name of shown) words[name](doc, 0);
+  await new Promise(done => setTimeout(done, 300));
+  const main = document.getElementById('main');
+  return [main.querySelectorAll('img, script, b, a[href*=evil]').length, window.hacked ?? 0, main.textContent];
+}"""
+
+
+def show_hostile(page: Any) -> None:
+    """Every text that a peer can put into the page, put there."""
+    text = HOSTILE
+    member = {"host": text, "ranks": [0], "local_devices": [text], "gpus": [text], "libtorch": text, "road": text}
+    rank = {"rank": 0, "host": text, "device": text, "status": text, "why": text}
+    refused = {"host": text, "address": text, "code": text, "what": text, "why": text, "fix": text, "times": 2}
+    progress = {"epoch": 0, "epochs": 1, "samples": 1, "dataset": 2, "samples_per_s": 1.0, "ranks": []}
+    state = {
+        "run": text, "phase": "failed", "why": text, "mode": text, "joined_ranks": 1, "joined_hosts": 1,
+        "min_rank_start": 1, "target_ranks": None, "window_remaining_secs": None, "cap_remaining_secs": None, "start_mode": text,
+        "start_armed": False, "members": [{**member, "address": text, "status": text, "why": text}], "ranks": [rank],
+        "refused": [refused], "missing": [text], "progress": progress, "degraded": True,
+        "cause": {"what": text, "host": text, "rank": 0, "tail": [text], "fix": text},
+    }  # fmt: skip
+    epochs = {"t": [1], "epoch": [0], "loss": [1], "eval": {text: [0.5]}}
+    doc = {"state": state, "now": 1, "epochs": epochs, "hosts": {}, "tails": {text: [text]}, "marks": [[1, text, text]]}
+    elements, hacked, shown = page.evaluate(SHOW, doc)
+    assert (elements, hacked) == (0, 0)
+    assert shown.count(text) >= 15, "as text, wherever it stands"
 
 
 def free_port_beside(other: int) -> int:
