@@ -211,8 +211,9 @@ def show_hostile(page: Any) -> None:
     progress = {"epoch": 0, "epochs": 1, "samples": 1, "dataset": 2, "samples_per_s": 1.0, "ranks": []}
     state = {
         "run": text, "phase": "failed", "why": text, "mode": text, "joined_ranks": 1, "joined_hosts": 1,
-        "min_rank_start": 1, "target_ranks": None, "window_remaining_secs": None, "cap_remaining_secs": None, "start_mode": text,
-        "start_armed": False, "members": [{**member, "address": text, "status": text, "why": text}], "ranks": [rank],
+        "min_rank_start": 1, "target_ranks": None, "window_remaining_secs": None, "cap_remaining_secs": None,
+        "start_mode": text, "start_armed": False, "ranks": [rank],
+        "members": [{**member, "address": text, "status": text, "why": text}],
         "refused": [refused], "missing": [text], "progress": progress, "degraded": True,
         "cause": {"what": text, "host": text, "rank": 0, "tail": [text], "fix": text},
     }  # fmt: skip
