@@ -31,8 +31,8 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """The rule."""
-        return self.difference >= -self.spread
+        """The rule. An accuracy is a count over a few hundred samples, so that the two may well be the same number."""
+        return self.difference >= -self.spread or math.isclose(self.difference, -self.spread, rel_tol=1e-6)
 
     @property
     def margin(self) -> float:

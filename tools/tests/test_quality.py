@@ -65,6 +65,11 @@ def test_a_run_is_never_worse_than_itself(metrics: dict[int, float]) -> None:
     assert found.kept and not found.told
 
 
+def test_behind_by_the_spread_itself_is_within_it() -> None:
+    metrics = {seed: metric - spread(PEER) for seed, metric in PEER.items()}
+    assert against_alone(metrics).kept
+
+
 def test_one_seed_tells_no_difference() -> None:
     found = against_alone({0: 0.5})
     assert not found.told and "do not settle" in sentence(found)
