@@ -74,9 +74,9 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     from flodl_window.run_dir import RunDir, new_id
     from flodl_window.siblings import Tools
 
-    given = read.read_config(config)
     wanted = os.environ.get(environ.DASHBOARD_BIND)
     page_at = binding.parse(wanted) if wanted else None
+    given = read.read_config(config)
     settings = read.settle(given, mode, command, fanout=fanout)
     run = new_id()
     controller = settings.cluster.controller
