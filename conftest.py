@@ -29,9 +29,12 @@ for name in [name for name in os.environ if name.startswith(("FLODL_", "FDL_"))]
         del os.environ[name]
 os.environ.setdefault(environ.NET_TIMEOUT_SCALE, "0.1")
 
-# A suite started in a script's background ignores Ctrl-C, and so would all that it starts; tests send it to those.
+# A suite started in a script's background ignores Ctrl-C, one under nohup the hang-up, and so would all that it starts;
+# tests send both to those.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
