@@ -16,22 +16,18 @@ import time
 from pathlib import Path
 
 import numpy as np
+from plain_rank import follow
 
 from flodl_planes.plane.layout import lay_out
-from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.rank_plane import RankPlane, Reduced
 from flodl_planes.plane.segment import Segment
 from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import (
-    Applied,
     Deposit,
-    Dismiss,
     EvalDone,
-    Finish,
-    Leaving,
     Plan,
     RankHello,
-    Round,
     TensorSpec,
     Terms,
 )
@@ -119,26 +115,12 @@ def main() -> int:
             with (given.record / f"{os.getpid()}.jsonl").open("a") as file:
                 print(json.dumps([plan.epoch, plan.spans]), file=file)
 
-    while True:
-        message = plane.receive()
-        if isinstance(message, Plan):
-            work(message)
-        elif isinstance(message, Round):
-            done = plane.reduce(message)
-            if done.round.given and done.round.state:
-                momentum[:] = np.frombuffer(bytes(plane.restored()[-momentum.nbytes :]), np.float32)
-                print("momentum is back", flush=True)
-            if done.round.confirm:
-                plane.send(Applied(done.round.round, done.ms))
-            if plan := done.round.plans.get(str(place.rank)):
-                work(plan)
-        elif isinstance(message, Finish):
-            plane.send(Leaving())
-            plane.close()
-            return 0
-        elif isinstance(message, Dismiss):
-            print(f"dismissed: {message.reason}", file=sys.stderr)
-            return 1
+    def averaged(done: Reduced) -> None:
+        if done.round.given and done.round.state:
+            momentum[:] = np.frombuffer(bytes(plane.restored()[-momentum.nbytes :]), np.float32)
+            print("momentum is back", flush=True)
+
+    return follow(plane, place.rank, work, averaged)
 
 
 if __name__ == "__main__":

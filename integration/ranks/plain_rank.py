@@ -10,12 +10,13 @@ import hashlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from flodl_planes.plane.layout import lay_out
-from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.rank_plane import RankPlane, Reduced
 from flodl_planes.plane.segment import Segment
 from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire.faults import Fault
@@ -117,16 +118,25 @@ def main() -> int:
         )
         idle_since = time.perf_counter()
 
+    def averaged(done: Reduced) -> None:
+        nonlocal last_ms
+        last_ms = done.ms
+
+    return follow(plane, place.rank, work, averaged)
+
+
+def follow(plane: RankPlane, rank: int, work: Callable[[Plan], None], averaged: Callable[[Reduced], None]) -> int:
+    """The exit code. `averaged` is called behind each average, before it is confirmed."""
     while True:
         message = plane.receive()
         if isinstance(message, Plan):
             work(message)
         elif isinstance(message, Round):
             done = plane.reduce(message)
-            last_ms = done.ms
+            averaged(done)
             if done.round.confirm:
                 plane.send(Applied(done.round.round, done.ms))
-            if plan := done.round.plans.get(str(place.rank)):
+            if plan := done.round.plans.get(str(rank)):
                 work(plan)
         elif isinstance(message, Finish):
             plane.send(Leaving())
