@@ -106,14 +106,14 @@ def main() -> int:
                 time.sleep(given.batch_ms / 1e3)
         samples = sum(count for _, count in plan.spans)
         spent = (time.perf_counter() - began) * 1e3
+        if given.record:  # before anybody can have it: what dies in between is done again by another
+            with (given.record / f"{os.getpid()}.jsonl").open("a") as file:
+                print(json.dumps([plan.epoch, plan.spans]), file=file)
         plane.send(
             Deposit(
                 window=plan.window, steps=steps, samples=samples, compute_ms=spent, loss_sum=loss, loss_samples=samples
             )
         )
-        if given.record:
-            with (given.record / f"{os.getpid()}.jsonl").open("a") as file:
-                print(json.dumps([plan.epoch, plan.spans]), file=file)
 
     def averaged(done: Reduced) -> None:
         if done.round.given and done.round.state:

@@ -29,9 +29,9 @@ def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, s
     """
     done: dict[int, list[Any]] = {}
     for folder in folders:
-        saved = saved_epoch(folder) if folder is not folders[-1] else count
+        settled = settled_epochs(folder) if folder is not folders[-1] else count
         for row in _rows(folder / "metrics.jsonl"):
-            if row["kind"] == "epoch" and row["epoch"] < saved:  # what came after the checkpoint is done again
+            if row["kind"] == "epoch" and row["epoch"] < settled:  # the rest was done, or told, by the run behind it
                 done.setdefault(row["epoch"], []).append(row["merged"])
     for epoch in (result or {}).get("epochs", []) if result else []:
         done.setdefault(epoch["epoch"], [[[0, epoch["samples"]]]])
@@ -40,15 +40,15 @@ def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, s
     return wrong + [f"epoch {epoch} merged {got[0]}" for epoch, got in done.items() if got[0] != [[0, samples]]]
 
 
-def saved_epoch(folder: Path) -> int:
-    """How many epochs were whole in the run's last checkpoint; 0 without one."""
+def settled_epochs(folder: Path) -> int:
+    """How many epochs were whole and evaluated in the run's last checkpoint; 0 without one."""
     path = folder / "checkpoint.safetensors"
     if not path.exists():
         return 0
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    epoch: int = json.loads(header["__metadata__"]["flodl"])["epoch"]
-    return epoch
+    cursor = json.loads(header["__metadata__"]["flodl"])
+    return sum(1 for epoch in cursor.get("history", []) if epoch.get("eval"))
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from flodl_planes.coordinator.hub_events import (
+    AppendMetrics,
     CheckpointFailed,
     CheckpointFound,
     CheckpointWritten,
@@ -21,6 +22,7 @@ from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
 from flodl_wire.hub_messages import Finished, Notice, RankGone, Stop
 from flodl_wire.plane_messages import Deposit, State
+from flodl_wire.result import EpochResult
 
 
 def saves(world: Any) -> list[WriteCheckpoint]:
@@ -34,6 +36,11 @@ def rounds_kept(world: Any) -> list[int]:
 def step(world: Any, times: int = 1) -> None:
     for _ in range(times):
         world.step()
+
+
+def epoch_rows(world: Any) -> list[dict[str, Any]]:
+    rows = [order.row for order in world.said if isinstance(order, AppendMetrics)]
+    return [row for row in rows if row["kind"] == "epoch"]
 
 
 def cursor(**changed: Any) -> Cursor:
@@ -130,6 +137,42 @@ def test_a_run_goes_on_where_a_checkpoint_stood_with_another_number_of_ranks(pap
     assert result.samples == 170 and result.resumed == "runs/r0/checkpoint.safetensors"
     assert saves(world)[-1].cursor.rounds == 7 + world.rounds[-1].round
     assert "goes on from" in world.told(Notice)[0].text
+
+
+def test_an_epoch_that_the_run_before_did_not_live_to_see_evaluated_is_evaluated_at_once(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=3, evaluates=True, changes={"resume": "auto"})
+    history = [EpochResult(0, 2.0, 1.0, 100)]
+    world.found = CheckpointFound(cursor(merged=[], loss_sum=0.0, loss_samples=0, history=history), "x")
+    world.load()
+    assert [plan.evaluate for plan in world.rounds[0].plans.values()].count(0) == 1
+    world.finish()
+    assert [(row["epoch"], row["eval"]) for row in epoch_rows(world)] == [(n, {"accuracy": 0.5}) for n in range(3)]
+    assert all(epoch.eval == {"accuracy": 0.5} for epoch in world.told(Finished)[0].result.epochs)
+
+
+def test_an_evaluation_whose_model_is_gone_is_reported_as_missing(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=3, evaluates=True, changes={"resume": "auto"})
+    world.found = CheckpointFound(cursor(history=[EpochResult(0, 2.0, 1.0, 100)]), "x")
+    world.load().finish()
+    assert [(row["epoch"], row["eval"] is None) for row in epoch_rows(world)] == [(0, True), (1, False), (2, False)]
+    assert epoch_rows(world)[0]["merged"] == [[0, 100]]
+
+
+def test_what_was_evaluated_before_is_not_told_again(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=3, evaluates=True, changes={"resume": "auto"})
+    world.found = CheckpointFound(cursor(history=[EpochResult(0, 2.0, 1.0, 100, {"accuracy": 0.4})]), "x")
+    world.load().finish()
+    assert [row["epoch"] for row in epoch_rows(world)] == [1, 2]
+
+
+def test_what_is_rescued_knows_that_an_evaluation_is_not_in(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=2, evaluates=True).load()
+    while not any(plan.evaluate == 0 for plan in world.rounds[-1].plans.values()):
+        step(world)
+    world.decide()
+    (rescue,) = [order for order in world.tell(Stop("enough")) if isinstance(order, Rescue)]
+    assert (rescue.cursor.epoch, rescue.cursor.merged) == (1, [])
+    assert rescue.cursor.unevaluated is not None and rescue.cursor.unevaluated.epoch == 0
 
 
 def test_an_epochs_very_end_is_the_next_ones_beginning(paper: Any) -> None:

@@ -27,6 +27,11 @@ class CallbackRank:
         self._before: tuple[int | None, bool] = (None, False)
         self._accounts = accounts
 
+    def awaits(self, epoch: int) -> None:
+        """The run before has not got that epoch's figures any more: the next plan asks for them."""
+        if self.wanted:
+            self.epoch, self._under_way = epoch, False
+
     def assign(self, completes: int | None, living: Sequence[int]) -> int | None:
         """The rank whose next plan asks for an evaluation: of the epoch just completed, or of one whose evaluator
         died.

@@ -197,6 +197,8 @@ class Coordinator:
         orders: list[HubOrder] = []
         if found.cursor is not None:
             standing.restore(training, found.cursor)
+            if found.cursor.unevaluated and first.terms.evaluates:
+                self.reports.unevaluated(training.accounts.epochs[-1], first.terms.dataset, now)
             self.accounts.resumed = found.path
             orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path))))
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort, first))

@@ -35,6 +35,10 @@ class Reports:
         tally = self._accounts.end_epoch(done.epoch)
         self._merged.append((self._accounts.epochs[-1], done.spans, tally))
 
+    def unevaluated(self, result: EpochResult, samples: int, now: float) -> None:
+        """The run before did not live to see that epoch evaluated: it is reported in this one."""
+        self._merged.append((result, [(0, samples)], Tally(now, now)))
+
     def evaluated(self, epoch: int, metrics: dict[str, float]) -> None:
         self._evaluations[epoch] = metrics
 

@@ -95,6 +95,8 @@ class Training:
         self.ledger.skipped = [(start, count) for start, count in cursor.skipped]
         self._pools[cursor.epoch] = Pool(self.terms.dataset, self.terms.batch_size, merged)
         self.accounts.epochs = list(cursor.history)
+        if cursor.unevaluated is not None and not merged:  # the model that all begin with is that epoch's
+            self.callback.awaits(cursor.epoch - 1)
         self.accounts.carried = Carried(cursor.samples, cursor.loss_sum, cursor.loss_samples, cursor.wall_s)
 
     def begin(self, now: float, *, given: bool = False, state: bool = False) -> list[HubOrder]:

@@ -54,6 +54,11 @@ class Cursor(msgspec.Struct, omit_defaults=True):
         return self.epoch >= self.epochs
 
     @property
+    def unevaluated(self) -> EpochResult | None:
+        """The last whole epoch, if its evaluation was not in when this was saved."""
+        return self.history[-1] if self.history and self.history[-1].eval is None else None
+
+    @property
     def samples(self) -> int:
         """In the epoch that is not whole."""
         return sum(count for _, count in self.merged)
