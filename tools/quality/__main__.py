@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from tools.bench.disturbance import DISTURBED, Disturbance
+from tools.forked_world import warm_up
 from tools.quality import page
 from tools.quality.contenders import ALONE, CONTENDERS, SLOW, WORKS
-from tools.quality.forked_world import warm_up
 from tools.quality.runs import append, run
 
 ROOT = Path(__file__).resolve().parents[2]

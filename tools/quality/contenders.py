@@ -34,6 +34,11 @@ class Contender:
     trainer: Mapping[str, Any] = field(default_factory=dict)
     against: tuple[str, ...] = (ALONE,)
 
+    def ranks(self) -> dict[str, list[int]]:
+        """Host → its ranks."""
+        starts = [sum(self.hosts[:number]) for number in range(len(self.hosts))]
+        return {f"host-{n}": [*range(first, first + self.hosts[n])] for n, first in enumerate(starts)}
+
 
 SLOW = "1:2.5"  # rank 1 takes 2.5 times as long for each step, in every world
 WORKS = [

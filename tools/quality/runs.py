@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 import torch
+from tools.forked_world import ForkedWorld, fork
 from tools.quality.contenders import SLOW, Contender, Work
-from tools.quality.forked_world import ForkedWorld, fork
 from tools.quality.narrow_digits import build_model
 
 import flodl_planes
@@ -45,7 +45,7 @@ def run(work: Work, contender: Contender, seed: int) -> Row:
     with tempfile.TemporaryDirectory(prefix="flodl-q-") as name:
         folder = Path(name)
         if contender.hosts:
-            result = ForkedWorld(folder, contender.mode, contender.hosts).run(script)
+            result = ForkedWorld(folder, contender.mode, contender.ranks()).run(partial(inside, folder, script)).result
         else:
             result = alone(script, folder)
     curve = [epoch.eval[work.metric] for epoch in result.epochs if epoch.eval]
@@ -62,9 +62,15 @@ def falling(steps: int, optimizer: torch.optim.Optimizer) -> torch.optim.lr_sche
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps))
 
 
+def inside(folder: Path, script: Callable[[], None]) -> None:
+    """`script`, and what it leaves in its working directory stays in `folder`."""
+    os.chdir(folder)
+    script()
+
+
 def alone(script: Callable[[], None], folder: Path) -> RunResult:
     """In a process that belongs to no world."""
-    child = fork(script, folder, "alone")
+    child = fork(partial(inside, folder, script), folder, "alone")
     _, status = os.waitpid(child, 0)
     if status:
         raise RuntimeError(f"the run alone failed:\n{(folder / 'alone.log').read_text()[-2000:]}")
