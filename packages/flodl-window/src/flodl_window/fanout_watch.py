@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flodl_window.events import Effect, FanoutEnded, Say
 from flodl_window.verdict import Incident, Surety
 from flodl_window.words import ending_of
@@ -16,6 +18,13 @@ def agent_end(event: FanoutEvent) -> str:
 
 def last_words(event: FanoutEvent) -> list[str]:
     return [line for line in event.text.splitlines() if line.strip()]
+
+
+def reason_and_fix(words: Sequence[str]) -> tuple[str, str]:
+    """The last line of a program that is no advice, and the advice behind it ("" for none): ours end with "fix: …"."""
+    said = [line for line in words if not line.startswith("fix: ")]
+    fix = words[-1].removeprefix("fix: ") if words and words[-1].startswith("fix: ") else ""
+    return (said[-1] if said else ""), fix
 
 
 class FanoutWatch:
@@ -39,9 +48,10 @@ class FanoutWatch:
         words = last_words(event)
         if refused is not None:
             return Incident(now, Surety.CAUSE, refused.what, event.host, None, refused.why, refused.fix, words)
-        why = f"its agent ended ({agent_end(event)}): {words[-1] if words else 'it said nothing'}"
+        said, fix = reason_and_fix(words)
+        why = f"its agent ended ({agent_end(event)}): {said or 'it said nothing'}"
         command = event.command or self._commands.get(event.host, "")
-        fix = f"the command was: {command}" if command else ""
+        fix = fix or (f"the command was: {command}" if command else "")
         return Incident(now, Surety.CAUSE, f"host {event.host} could not join", event.host, None, why, fix, words)
 
     def ended(self, event: FanoutEnded, now: float) -> Incident:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from flodl_window import departure, modes
 from flodl_window import events as ev
-from flodl_window.fanout_watch import FanoutWatch, agent_end, last_words
+from flodl_window.fanout_watch import FanoutWatch, agent_end, last_words, reason_and_fix
 from flodl_window.formation import Charter, form_world
 from flodl_window.lateness import overdue
 from flodl_window.ledger import Ledger
@@ -132,8 +132,7 @@ class Run:
         elif judged.step is Step.FORMED and not self.hub_ready:
             self.why = f"{judged.why}; waiting for the coordinator to start"
             if now - self.opened >= self.limits.formation:
-                what = f"coordinator not ready within {self.limits.formation:g} s"
-                self.inquest.add(Incident(now, Surety.CAUSE, what))
+                self._lose_early(f"coordinator not ready within {self.limits.formation:g} s", "", now)
         elif judged.step is Step.FORMED:
             self._form(judged.why, now)
         elif judged.step is Step.CAP_REACHED:
@@ -323,8 +322,9 @@ class Run:
         if self.world is not None:
             self.world.hub_ended(event.how, list(event.tail), now)
         elif not self.phase.terminal:
-            why = f"flodl-planes hub {event.how}: {event.tail[-1] if event.tail else 'it said nothing'}"
-            self._lose_early("coordinator lost before the world formed", "", now, why, "", list(event.tail))
+            said, fix = reason_and_fix(event.tail)
+            why = f"flodl-planes hub {event.how}: {said or 'it said nothing'}"
+            self._lose_early("coordinator lost before the world formed", "", now, why, fix, list(event.tail))
 
     # time, the operator, the end
 

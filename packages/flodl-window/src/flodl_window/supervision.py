@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
+from flodl_window.last_error import last_error
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.words import ending, ranks_text
 from flodl_wire import exits
@@ -141,9 +142,9 @@ class Supervision:
         self.out.append(TellHub(RankGone(life.rank, False, how, code)))
         if self.ending or report.ordered:
             return
-        incident = Incident(
-            now, Surety.CAUSE, f"rank {life.rank} on {life.host} {how}", life.host, life.rank, tail=report.tail
-        )
+        what = f"rank {life.rank} on {life.host} {how}"
+        said = last_error(report.tail, report.code, report.signal)
+        incident = Incident(now, Surety.CAUSE, what, life.host, life.rank, said, tail=report.tail)
         echo = host.failing or host.hub_lost or self.hub_gone or any(RELAY_GONE in line for line in report.tail)
         echo |= self.hub_failed is not None and not self._is_culprit(life.rank)
         if report.signal is None:
@@ -283,7 +284,7 @@ class Supervision:
         self.hub_failed = report
         known = self._known_culprit(report)
         if known is not None:
-            why = known.why or _sentence(report)
+            why = _joined(known.why, _sentence(report))
             self.inquest.add(
                 Incident(now, known.surety, known.what, known.host, known.rank, why, report.fix, known.tail)
             )
@@ -367,10 +368,14 @@ class Supervision:
                 incident.what,
                 incident.host,
                 incident.rank,
-                _sentence(self.hub_failed),
+                _joined(incident.why, _sentence(self.hub_failed)),
                 tail=incident.tail,
             )
             self.inquest.add(culprit)
+
+
+def _joined(why: str, more: str) -> str:
+    return f"{why}; {more}" if why and more else why or more
 
 
 def _sentence(report: HubFailed) -> str:

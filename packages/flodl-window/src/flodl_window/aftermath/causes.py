@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flodl_window.aftermath.signals import in_words, meaning
+from flodl_window.last_error import last_error
 from flodl_window.words import ending, ending_of
 
 ECHO = 15.0  # seconds: a broken connection is noticed at once, a silent host when its beats are missed
@@ -151,7 +152,8 @@ def _finding(row: dict[str, Any]) -> Finding | None:
     if kind == "rank_exited" and not row.get("ordered") and (signal is not None or code):
         rank = _whole(row.get("rank"))
         how = ending(code, signal, bool(row.get("out_of_memory")))
-        made = Finding(at, f"rank {rank} on {host} {how}", host, rank, tail=tail, kind="rank")
+        why = last_error(tail, code, signal)
+        made = Finding(at, f"rank {rank} on {host} {how}", host, rank, why, tail=tail, kind="rank")
         made.meaning = _meaning(code, signal)
         made.echo = signal is None and any(_OTHERS.search(line) for line in tail[-20:])
         made.surety = 0 if signal is not None else 2
@@ -184,7 +186,7 @@ def _enriched(judged: Finding, happened: list[Finding]) -> Finding:
     for each in happened:
         if _same(each, judged):
             told, tail = judged.meaning or each.meaning, judged.tail or each.tail
-            return replace(judged, meaning=told, tail=tail, at=judged.at or each.at)
+            return replace(judged, why=judged.why or each.why, meaning=told, tail=tail, at=judged.at or each.at)
     number = re.search(r"killed by signal (\d+)|\b(SIG[A-Z0-9]+)\b", judged.what)
     if number and number[1]:
         return replace(judged, meaning=in_words(int(number[1])))

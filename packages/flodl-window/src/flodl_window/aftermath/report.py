@@ -161,7 +161,7 @@ def _cause(told: Account, mask: Mask) -> str:
 
 
 def _finding(each: Finding) -> str:
-    return f"{each.at:.1f} s: {each.what}"
+    return f"{each.at:.1f} s: {each.what}" + (f": {each.why}" if each.why else "")
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -69,7 +69,7 @@ def _finding(first: Finding, account: Account) -> list[str]:
 
 
 def _line(each: Finding) -> str:
-    return f"{each.at:8.1f} s  {_calm(each.what, 300)}"
+    return f"{each.at:8.1f} s  {_calm(f'{each.what}: {each.why}' if each.why else each.what, 300)}"
 
 
 def _voice(voice: Voice) -> list[str]:
