@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from flodl_planes.records.checkpoint_writer import CheckpointWriter, Job
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.plane_messages import TensorSpec, Terms
+from flodl_wire.result import EpochResult
 
 TENSORS = [TensorSpec("weight", [2, 3], "F32", "param", ["head.weight"]), TensorSpec("count", [], "I64", "buffer")]
 LAYOUT = lay_out(TENSORS)
@@ -142,6 +144,16 @@ def test_auto_begins_anew_behind_a_run_that_is_complete(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="its 3 epochs are done"):
         find("latest", tmp_path)
     assert find("auto", tmp_path / "nowhere") == resume.Found()
+
+
+def test_a_run_that_owes_its_last_evaluation_is_not_complete(tmp_path: Path) -> None:
+    history = [EpochResult(epoch, 1.0, 1.0, 100, None if epoch == 2 else {"accuracy": 0.5}) for epoch in range(3)]
+    saved(tmp_path, "20260101-000001-aaaa", 5, epoch=3, merged=[], history=history)
+    evaluates = msgspec.structs.replace(TERMS, evaluates=True)
+    for said in ("auto", "latest", "20260101-000001-aaaa"):
+        assert find(said, tmp_path, evaluates).path is not None
+    assert find("auto", tmp_path).path is None, "a script that evaluates nothing has nothing left to do"
+    assert find("auto", tmp_path, msgspec.structs.replace(evaluates, epochs=2)).path is None
 
 
 @pytest.mark.parametrize(

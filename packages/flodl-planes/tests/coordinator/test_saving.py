@@ -150,6 +150,39 @@ def test_an_epoch_that_the_run_before_did_not_live_to_see_evaluated_is_evaluated
     assert all(epoch.eval == {"accuracy": 0.5} for epoch in world.told(Finished)[0].result.epochs)
 
 
+@pytest.mark.parametrize("mode", ["cpu_sync", "cpu_cadence", "cpu_async", "nccl_cadence"])
+def test_a_run_that_owes_nothing_but_its_last_evaluation_is_evaluated_saved_and_done(paper: Any, mode: str) -> None:
+    world = paper({"a": [0, 1], "b": [2]}, epochs=3, mode=mode, evaluates=True, changes={"resume": "auto"})
+    history = [EpochResult(epoch, 2.0, 1.0, 100, {"accuracy": 0.4} if epoch < 2 else None) for epoch in range(3)]
+    world.found = CheckpointFound(cursor(epoch=3, merged=[], loss_sum=0.0, loss_samples=0, history=history), "x")
+    world.load().finish()
+    result = world.told(Finished)[0].result
+    assert [epoch.eval for epoch in result.epochs] == [{"accuracy": 0.4}] * 2 + [{"accuracy": 0.5}]
+    assert (result.samples, world.merged, len(world.rounds)) == (0, {}, 1)
+    assert [row["epoch"] for row in epoch_rows(world)] == [2]
+    (save,) = saves(world)
+    assert (save.cursor.epoch, save.cursor.reason, save.cursor.rounds) == (3, "finished", 7)
+    assert "only the last evaluation is missing" in world.told(Notice)[0].text
+
+
+def test_its_evaluator_may_die_as_well(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=3, evaluates=True, changes={"resume": "auto"})
+    history = [EpochResult(epoch, 2.0, 1.0, 100) for epoch in range(3)]
+    world.found = CheckpointFound(cursor(epoch=3, merged=[], loss_sum=0.0, loss_samples=0, history=history), "x")
+    world.load()
+    world.kill(min(world.undone))
+    assert world.finish().told(Finished)[0].result.epochs[-1].eval == {"accuracy": 0.5}
+
+
+def test_a_script_that_breaks_in_its_last_evaluation_loses_nothing(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, epochs=2, evaluates=True, changes={"checkpoint_every": None}).load()
+    while world.coordinator.phase == "training":
+        step(world)
+    (rescue,) = [order for order in world.tell(RankGone(0, False, "exit 1", 1)) if isinstance(order, Rescue)]
+    assert rescue.number == world.rounds[-1].round
+    assert rescue.cursor.owes_evaluation(2) and rescue.cursor.reason == "run_failed"
+
+
 def test_an_evaluation_whose_model_is_gone_is_reported_as_missing(paper: Any) -> None:
     world = paper({"here": [0, 1]}, epochs=3, evaluates=True, changes={"resume": "auto"})
     world.found = CheckpointFound(cursor(history=[EpochResult(0, 2.0, 1.0, 100)]), "x")

@@ -162,7 +162,14 @@ class World:
         names = list(self.hosts) if hosts is None else hosts
         more.setdefault("alone", len(names) == 1)
         more.setdefault("leader", int(next(iter(weights), 0)))
-        return self.transport.start_round(Round(number, weights, **more), names)
+        return self.begin(Round(number, weights, **more), names)
+
+    def begin(self, round: Round, hosts: list[str], given: Any = None) -> bool:
+        """False when it cannot begin. What is decided at once stands among the events, as the rest does."""
+        decided = self.transport.start_round(round, hosts, given)
+        for each in decided or []:
+            self.events.put(each)
+        return decided is not None
 
     def round(self, number: int, weights: dict[str, float], **more: Any) -> None:
         """A whole round of everybody."""

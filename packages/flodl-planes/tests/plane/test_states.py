@@ -10,7 +10,7 @@ import pytest
 
 from flodl_planes.coordinator.transport_events import StateWhole
 from flodl_planes.plane.segment import Segment
-from flodl_wire.plane_messages import Round
+from flodl_wire.plane_messages import Deposit, Round
 
 WAIT = 30.0
 
@@ -60,7 +60,7 @@ def test_a_given_round_puts_a_checkpoint_into_every_rank_and_its_state_behind_it
     world.transport.restore(segment(state))
     working = [rank.take_part() for rank in world.ranks.values()]
     opened = Round(0, {"0": 1.0}, leader=0, alone=False, given=True, state=True)
-    assert world.transport.start_round(opened, ["a", "b"], given)
+    assert world.begin(opened, ["a", "b"], given)
     for rank, done in zip(world.ranks.values(), working, strict=True):
         assert done.result(WAIT).given
         assert set(rank.floats.tolist()) == {7.5}
@@ -71,7 +71,7 @@ def test_one_host_alone_can_be_given_a_checkpoint_too(make_world: Any) -> None:
     world = make_world({"a": [0, 1]}, {"a"}).start()
     given = np.full(world.ranks[0].layout.total_bytes, 1, np.uint8)
     working = [rank.take_part() for rank in world.ranks.values()]
-    assert world.transport.start_round(Round(0, {"0": 1.0}, leader=0, alone=False, given=True), ["a"], given)
+    assert world.begin(Round(0, {"0": 1.0}, leader=0, alone=False, given=True), ["a"], given)
     for rank, done in zip(world.ranks.values(), working, strict=True):
         done.result(WAIT)
         assert rank.live.array.tobytes() == given.tobytes()
@@ -84,7 +84,7 @@ def test_the_hub_of_the_same_box_can_save_an_average_that_nobody_was_asked_to_ke
     world.round(1, {"0": 0.5, "1": 0.5})
     world.ranks[0].floats[:] = 99.0  # training goes on
     assert world.transport.average() is None
-    assert set(world.transport.rescued().view(np.float32).tolist()) == {2.0}
+    assert set(world.transport.rescued(1).view(np.float32).tolist()) == {2.0}
 
 
 def test_of_several_hosts_the_last_average_is_the_hubs(make_world: Any) -> None:
@@ -92,7 +92,21 @@ def test_of_several_hosts_the_last_average_is_the_hubs(make_world: Any) -> None:
     world.round(0, {"0": 1.0})
     world.ranks[1].floats[:] = 3.0
     world.round(1, {"0": 0.5, "1": 0.5})
-    assert set(world.transport.rescued().view(np.float32).tolist()) == {2.0}
+    assert set(world.transport.rescued(1).view(np.float32).tolist()) == {2.0}
+    for rank in world.ranks.values():
+        rank.plane.send(Deposit(2, 0, 0))
+    assert world.order(2, {})
+    assert set(world.transport.rescued(2).view(np.float32).tolist()) == {2.0}, "nobody moved: it stands"
+
+
+def test_an_average_that_is_newer_than_the_word_on_it_is_not_saved(make_world: Any) -> None:
+    """Else its samples would be done once more by the run that goes on."""
+    for hosts in ({"a": [0], "b": [1]}, {"a": [0, 1]}):
+        world = make_world(hosts, {"a"}).start()
+        world.round(0, {"0": 1.0})
+        world.round(1, {"0": 0.5, "1": 0.5})
+        assert world.transport.rescued(0) is None
+        assert world.transport.rescued(1) is not None
 
 
 def test_an_average_that_is_not_whole_is_not_saved(make_world: Any) -> None:
@@ -100,7 +114,7 @@ def test_an_average_that_is_not_whole_is_not_saved(make_world: Any) -> None:
     world.round(0, {"0": 1.0})
     working = world.ranks[0].take_part()  # rank 1 does not take part
     assert world.order(1, {"0": 0.5, "1": 0.5})
-    assert world.transport.rescued() is None
+    assert world.transport.rescued(1) is None
     assert not working.done()
     world.ranks[1].take_part().result(WAIT)
 

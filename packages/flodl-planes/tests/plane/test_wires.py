@@ -211,7 +211,7 @@ def test_a_run_that_goes_on_takes_up_its_consensus_and_its_momentum(make_world: 
     given = np.full(5000, 3.0, np.float32).view(np.uint8)
     working = [rank.take_part() for rank in world.ranks.values()]
     said = Round(0, {"0": 1.0}, 0, False, given=True)
-    assert world.transport.start_round(said, ["a", "b"], given)
+    assert world.begin(said, ["a", "b"], given)
     for done in working:
         done.result(WAIT)
     assert all((rank.floats == 3.0).all() for rank in world.ranks.values())

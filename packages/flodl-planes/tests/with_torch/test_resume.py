@@ -123,6 +123,63 @@ def test_a_run_stopped_at_the_very_end_of_an_epoch_does_all_that_follow(here: Pa
     assert sorted((here / "asked").read_text().split(), key=int) == [str(i // 2) for i in range(2 * SAMPLES)]
 
 
+class Judging:
+    """An evaluation that breaks while `broken` says so."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken = broken
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        if self.broken:
+            raise Stop
+        return {"bias": float(next(model.parameters()).sum())}
+
+
+@pytest.mark.parametrize(("epochs", "left"), [(1, 0), (2, SAMPLES)])
+def test_an_evaluation_that_a_run_alone_did_not_live_to_see_is_the_next_ones_first_work(
+    here: Path, capsys: pytest.CaptureFixture[str], epochs: int, left: int
+) -> None:
+    with pytest.raises(Stop):
+        trainer(epochs=epochs, evaluate=Judging(True)).run()
+    assert read(newest(here)).unevaluated is not None
+    model = load_file(newest(here))
+    again = trainer(epochs=epochs, evaluate=Judging(False), resume="auto")
+    with again as t:
+        began = list(t.epochs()) if not left else [epoch for epoch in t.epochs() for _ in t.batches() if not t.step()]
+    assert set(began) == set(range(1, epochs)), "a loop of one's own sees no epoch without batches"
+    result = again.result
+    assert result is not None and result.samples == left
+    bias = float(model["0.weight"].sum())
+    assert result.epochs[0].eval == {"bias": pytest.approx(bias, rel=1e-4)}
+    assert [row["epoch"] for row in epoch_rows(here / "runs" / "latest")] == list(range(epochs))
+    assert ("only the last evaluation is missing" in capsys.readouterr().err) == (not left)
+    assert read(newest(here)).reason == "finished"
+
+
+def test_the_last_evaluation_of_a_world_breaks_and_the_next_world_has_nothing_else_to_do(
+    small_world: Any, here: Path
+) -> None:
+    def script(broken: bool, path: str | None) -> None:
+        with trainer(epochs=1, evaluate=Judging(broken), resume=path, checkpoint_every=None) as t:
+            for _ in t.epochs():
+                for batch in t.batches():
+                    t.backward(F.mse_loss(t.model(batch[0]), batch[1]))
+                    t.step()
+                assert broken, "no epoch is left to see"
+            assert t.result is not None
+
+    broken = small_world.run(lambda: script(True, None), 2, "cpu_cadence")
+    assert broken.said(HubFailed)
+    kept = small_world.paths / "run" / "checkpoint.safetensors"
+    assert read(kept).owes_evaluation(1) and read(kept).reason == "run_failed"
+    again = small_world.run(lambda: script(False, str(kept)), 3, "cpu_cadence")
+    assert set(again.codes.values()) == {0}, again.output
+    result = again.said(Finished)[0].result
+    assert result.samples == 0 and result.epochs[0].eval is not None
+    last = load_file(small_world.paths / "run" / "checkpoint.safetensors")
+    assert all(torch.equal(last[name], tensor) for name, tensor in load_file(kept).items())
+
+
 def test_auto_begins_anew_where_nothing_is_to_be_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert trainer(resume="auto", epochs=1).run().samples == SAMPLES
     assert trainer(resume="auto", epochs=1).run().samples == SAMPLES

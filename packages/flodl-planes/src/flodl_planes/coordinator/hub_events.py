@@ -132,9 +132,12 @@ class WriteCheckpoint:
 
 @dataclass(frozen=True)
 class Rescue:
-    """The run fails: write the last average if it is whole and in reach. Answered by nothing."""
+    """The run fails: write the average of round `number`, the last one decided, if it is whole and in reach. Answered
+    by nothing.
+    """
 
     cursor: Cursor
+    number: int
 
 
 @dataclass(frozen=True)

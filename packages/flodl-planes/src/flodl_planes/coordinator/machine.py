@@ -200,7 +200,7 @@ class Coordinator:
             if found.cursor.unevaluated and first.terms.evaluates:
                 self.reports.unevaluated(training.accounts.epochs[-1], first.terms.dataset, now)
             self.accounts.resumed = found.path
-            orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path))))
+            orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path, first.terms.epochs))))
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort, first))
         return [*orders, Tell(began), *training.begin(now, given=found.cursor is not None, state=found.state)]
 
@@ -441,9 +441,10 @@ class Coordinator:
     def _rescue(self, code: str) -> list[HubOrder]:
         """The run fails: its last average is worth keeping, unless it is on the disk already or is none."""
         training = self.training
-        if training is None or training.final or training.decided_round <= training.saving.saved:
+        if training is None or training.saving.settled or training.decided_round <= training.saving.saved:
             return []
-        return [Rescue(standing.cursor(training, self.run, self.mode, standing.REASONS.get(code, "run_failed")))]
+        reason = standing.REASONS.get(code, "run_failed")
+        return [Rescue(standing.cursor(training, self.run, self.mode, reason), training.decided_round)]
 
     def _stopped(self, event: Stop) -> list[HubOrder]:
         self.phase = "over"

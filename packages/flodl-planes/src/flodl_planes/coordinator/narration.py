@@ -46,8 +46,10 @@ def _averaging(terms: Terms, hosts: int) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def resumed_line(cursor: Cursor, path: str) -> str:
+def resumed_line(cursor: Cursor, path: str, epochs: int) -> str:
     """``goes on from runs/…/checkpoint.safetensors: epoch 3 of 12, 640 of 1,437 samples of it are done``."""
+    if cursor.owes_evaluation(epochs):
+        return f"goes on from {path}: all epochs are done, only the last evaluation is missing"
     done = f", {cursor.samples:,} of {_count(cursor.dataset, 'sample')} of it are done" if cursor.merged else " begins"
     return f"goes on from {path}: epoch {cursor.epoch + 1}{done}"
 

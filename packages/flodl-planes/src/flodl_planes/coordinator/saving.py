@@ -133,6 +133,11 @@ class Saving:
         """Whether the save in hand is the last one: without it the run has no result."""
         return bool(self._saves) and self._saves[0].final
 
+    @property
+    def settled(self) -> bool:
+        """The last average is on the disk, or is being written, or could not be."""
+        return self.final_written or any(save.final and save.ordered for save in self._saves)
+
     def _go_on(self) -> list[HubOrder]:
         if not self._saves:
             return []

@@ -150,6 +150,7 @@ class Training:
             return []
         self.open, self.interrupted = None, False
         self.decided_round = number
+        self.final = done.final
         if number == 0:
             self.accounts.begin(now)
             return []
@@ -160,7 +161,6 @@ class Training:
                 self.ledger.skipped += _spans(plan)
                 self.accounts.undone += deposit.samples
         self.accounts.merged(now, took)
-        self.final = done.final
         if not self.ledger.complete:
             return []
         merged = EpochMerged(self.merged_epochs, self.ledger.spans())
@@ -240,8 +240,9 @@ class Training:
 
     def _order(self, opened: OpenRound, now: float) -> list[HubOrder]:
         completes = self._completes(opened)
-        opened.final = completes is not None and completes == self.terms.epochs - 1
-        saved = opened.number > 0 and self.saving.due(completes, opened.final, now, opened.number)
+        opened.final = self._next_epoch(completes) == self.terms.epochs
+        # The first model is saved only where it is the last one too: a run that owed nothing but an evaluation.
+        saved = (opened.number > 0 or opened.final) and self.saving.due(completes, opened.final, now, opened.number)
         if saved:
             self.saving.opened(opened.number, self.callback.holder(self.cohort.living), opened.final)
         if not opened.free:
@@ -294,6 +295,10 @@ class Training:
         waiting = samples_in([span for plan, _ in opened.took.values() for span in _spans(plan)])
         return self.merged_epochs if self.ledger.merged + waiting == self.terms.dataset else None
 
+    def _next_epoch(self, completes: int | None) -> int:
+        """The epoch to deal from behind a round that completes `completes`."""
+        return self.merged_epochs if completes is None else completes + 1
+
     def _learn(self, took: dict[int, tuple[Plan, Deposit]]) -> None:
         """Feed the dealer this window's figures. Batches are the plan's: steps are fewer where a script accumulates
         gradients.
@@ -319,7 +324,7 @@ class Training:
     # --- plans
 
     def _deal(self, completes: int | None) -> dict[int, Plan]:
-        epoch = self.merged_epochs if completes is None else completes + 1
+        epoch = self._next_epoch(completes)
         living = self.cohort.living
         evaluator = self.callback.assign(completes, living)
         busy = {} if evaluator is None else {evaluator: self.callback.cost_ms}

@@ -165,8 +165,8 @@ class Hub:
             given = saver.given if order.round.given else None
             if order.round.round:
                 saver.given = None  # it stands in every rank
-            if not transport.start_round(order.round, order.hosts, given):
-                return [RoundNotBegun(order.round.round)]
+            decided = transport.start_round(order.round, order.hosts, given)
+            return [RoundNotBegun(order.round.round)] if decided is None else [*decided]
         elif isinstance(order, CommitRound):
             transport.commit(order.round, order.attempt)
         elif isinstance(order, SendRank):

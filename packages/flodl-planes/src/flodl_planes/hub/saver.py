@@ -124,7 +124,7 @@ class Saver:
         self._quiet = True
         if self._writer is None or not self._writer.wait(RESCUE_S):
             return
-        average = self._transport.rescued()
+        average = self._transport.rescued(order.number)
         if average is None:
             return
         try:

@@ -89,6 +89,7 @@ class HubTransport:
         self.states = States()
         self._own: NDArray[np.uint8] | None = None
         self._average: NDArray[np.uint8] | None = None
+        self._average_of = -1  # the last round whose average that is
         self._recipe: Recipe | None = None  # with the first hello
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
@@ -127,26 +128,30 @@ class HubTransport:
         for link in links:
             link.restore(Restore(state.nbytes), os.dup(state.fd))
 
-    def start_round(self, round: Round, hosts: list[str], given: NDArray[np.uint8] | None = None) -> bool:
-        """Begin `round` over `hosts`, summing in that order. False when that number is committed already, or a host is
+    def start_round(
+        self, round: Round, hosts: list[str], given: NDArray[np.uint8] | None = None
+    ) -> list[events.RoundDone] | None:
+        """Begin `round` over `hosts`, summing in that order. None when that number is committed already, or a host is
         not here. `given`: the average of a round marked so, in the live layout.
+
+        Answers with the round itself where it is decided at once. It does not go through the queue: whatever ends the
+        run must not come between a round and the word on what its average holds.
         """
         with self._lock:
             links = [self._relays[host] for host in hosts if host in self._relays]
             if round.round <= self._committed or len(links) < len(hosts) or not links:
-                return False
+                return None
             if self._attempt:
                 self._attempt.abort()
                 self._attempt = None
             living = sorted(rank for rank in self._rank_links if rank not in self._gone)
             if round.direct and any(rank not in living for rank in round.hands):
-                return False  # its RankLost stands in the queue, and its part would be missing
+                return None  # its RankLost stands in the queue, and its part would be missing
             round = msgspec.structs.replace(round, hands=living)
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
             self._last_alone = None
             if round.alone or round.direct or not moves:
-                self._pass_on(round, links, moves)
-                return True
+                return self._pass_on(round, links, moves)
             assert self.layout
             if not any(isinstance(link, RemoteLink) for link in links):
                 round = msgspec.structs.replace(round, wire="float32")  # nothing of it crosses a network
@@ -159,7 +164,7 @@ class HubTransport:
             self._attempt = Attempt(round, links, self.layout, average, self._adder, self._made, upcoming)
             self._attempt.begin()
             self._begun.put(self._attempt)
-            return True
+            return []
 
     def average(self) -> NDArray[np.uint8] | None:
         """The last average that was kept, in the live layout; None when there is none. It stands until the next round
@@ -186,14 +191,17 @@ class HubTransport:
             if name in state:
                 np.copyto(memory, state[name].reshape(memory.shape))
 
-    def rescued(self) -> NDArray[np.uint8] | None:
-        """The last average that was decided, for a run that fails: also one that the ranks of this box have made among
-        themselves. None when it is not in reach, or not whole.
+    def rescued(self, number: int) -> NDArray[np.uint8] | None:
+        """The average of round `number`, the last one decided, for a run that fails: also one that the ranks of this
+        box have made among themselves. None when it is not in reach, or not whole, or when a later one has taken its
+        place.
         """
         with self._lock:
             average, alone = self._average, self._last_alone
-        if average is not None or alone is None:
-            return average
+            if average is not None:
+                return average if self._average_of == number else None
+        if alone is None or alone[0].round != number:
+            return None
         round, link = alone
         memory = link.memory if isinstance(link, SharedLink) else None
         if memory is None:
@@ -229,7 +237,7 @@ class HubTransport:
             self._own = np.empty(self.layout.total_bytes, np.uint8)
         return self._own
 
-    def _pass_on(self, round: Round, links: list[RelayLink], moves: bool) -> None:
+    def _pass_on(self, round: Round, links: list[RelayLink], moves: bool) -> list[events.RoundDone]:
         """A round without sums for the hub: one host is the world, or nobody has weight. Holding the lock."""
         if moves and round.keep:
             assert self.layout
@@ -248,8 +256,9 @@ class HubTransport:
                 self._average = None
             elif self.layout is not None and not self.layout.chunks:
                 self._average = np.empty(0, np.uint8)
-            self._committed = round.round
-            self._events.put(events.RoundDone(round.round, round.attempt))
+            self._committed = self._average_of = round.round  # nobody moved: an average that stood stands
+            return [events.RoundDone(round.round, round.attempt)]
+        return []
 
     def _kept(self, link: RelayLink, kept: Kept) -> None:
         with self._lock:
@@ -261,6 +270,7 @@ class HubTransport:
                     "bad-kept", f"cannot go on with the relay of {link.host}", "not all of the average had come"
                 )
             self._average = self._own if isinstance(link, RemoteLink) else link.result
+            self._average_of = kept.round
             self._keeping = None
             if self._direct:
                 self._direct.kept = True
@@ -310,7 +320,7 @@ class HubTransport:
                 return
             self._attempt = None
             self._committed = attempt.round.round
-            self._average = attempt.average
+            self._average, self._average_of = attempt.average, attempt.round.round
             ms = (time.perf_counter() - attempt.began) * 1000
             wire = attempt.round.wire
             moved = sum(sum_size(wire, chunk) + average_size(wire, chunk) for chunk in attempt.layout.chunks)

@@ -75,7 +75,7 @@ class SoloWindows:
             self._run.epochs, self._run.resumed = list(found.history), self._saves.resumed
             self._before, self._loss_before = found.merged, (found.loss_sum, found.loss_samples)
         self._epoch_began = self._began = self._last = time.perf_counter()
-        return self._plan(len(self._run.epochs), evaluate=None)
+        return self._first_plan(found)
 
     def tick(self, samples: int) -> None:
         self._done += samples
@@ -169,6 +169,18 @@ class SoloWindows:
         plan = Plan(window=epoch, epoch=epoch, spans=left, evaluate=evaluate, epoch_ends=True, step=step)
         self._on_plan(plan)
         return plan
+
+    def _first_plan(self, found: Cursor | None) -> Plan:
+        """With the evaluation that the run before owed. The model of one that was gone on from is another by now."""
+        terms, epoch = self._terms, len(self._run.epochs)
+        owed = epoch - 1 if terms.evaluates and found is not None and found.unevaluated else None
+        if owed is not None and self._before:
+            self._close_epoch()
+            owed = None
+        if epoch < terms.epochs:
+            return self._plan(epoch, evaluate=owed)
+        step = epoch * -(-terms.dataset // terms.batch_size)
+        return Plan(window=epoch, epoch=epoch - 1, spans=[], evaluate=owed, epoch_ends=True, step=step)
 
     def _count(self, deposit: Deposit) -> None:
         """An epoch's samples are through."""

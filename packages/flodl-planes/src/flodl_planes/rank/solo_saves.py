@@ -61,7 +61,10 @@ class SoloSaves:
             self._restore(found, cursor)
             self.rounds, self.resumed = cursor.rounds, str(found.path)
             done = f", {cursor.samples:,} samples of it are done" if cursor.merged else " begins"
-            found.notes.append(f"goes on from {found.path}: epoch {cursor.epoch + 1}{done}")
+            stands = f"epoch {cursor.epoch + 1}{done}"
+            if cursor.owes_evaluation(self.terms.epochs):
+                stands = "all epochs are done, only the last evaluation is missing"
+            found.notes.append(f"goes on from {found.path}: {stands}")
         for note in found.notes:
             self._say(note)
         return cursor

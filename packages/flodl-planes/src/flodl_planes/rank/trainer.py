@@ -212,7 +212,10 @@ class Trainer:
         complete when this ends.
         """
         self._require_open("t.epochs()")
-        for epoch in range(self._plan.epoch if self._plan else 0, self._settings.epochs):
+        epochs = self._settings.epochs
+        everything = epochs * -(-self._samples // self._settings.batch_size)
+        left = self._plan is not None and self._plan.step < everything  # else it was done, but for an evaluation
+        for epoch in range(self._plan.epoch if self._plan and left else epochs, epochs):
             self._epoch, self._walk = epoch, "none"
             yield epoch
             if self._walk != "done":

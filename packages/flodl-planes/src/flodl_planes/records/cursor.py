@@ -58,6 +58,10 @@ class Cursor(msgspec.Struct, omit_defaults=True):
         """The last whole epoch, if its evaluation was not in when this was saved."""
         return self.history[-1] if self.history and self.history[-1].eval is None else None
 
+    def owes_evaluation(self, epochs: int) -> bool:
+        """Whether nothing of `epochs` is left to train, and the last model has not been evaluated."""
+        return self.epoch == epochs and self.unevaluated is not None
+
     @property
     def samples(self) -> int:
         """In the epoch that is not whole."""

@@ -1,6 +1,7 @@
 """Which checkpoint a run goes on from, and whether it may.
 
-    auto          the last run, if it was not finished; else, and where there is none that fits, begin anew
+    auto          the last run, if it was not finished (its last evaluation counts); else, and where there is none that
+                  fits, begin anew
     latest        the last run that left a checkpoint
     ID or path    that one: a run's id, its folder, or a file
 
@@ -72,7 +73,7 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
             notes = notes or [str(fault)]
             continue
         notes += _do_not_fit_either(others)
-        if said == AUTO and found.cursor and found.cursor.epoch >= terms.epochs:
+        if said == AUTO and _complete(found, terms):
             return Found(notes=[*notes, f"the last run, {folder.name}, is complete: a new one begins"])
         _not_complete(found, terms)
         return Found(found.path, found.cursor, [*notes, *found.notes])
@@ -109,8 +110,15 @@ def _named(said: str, runs: Path, terms: Terms, tensors: Sequence[TensorSpec]) -
     return found
 
 
+def _complete(found: Found, terms: Terms) -> bool:
+    """Nothing is left to train. A run that was killed before its last evaluation came in still has that to do."""
+    if found.cursor is None or found.cursor.epoch < terms.epochs:
+        return False
+    return not (terms.evaluates and found.cursor.owes_evaluation(terms.epochs))
+
+
 def _not_complete(found: Found, terms: Terms) -> None:
-    if found.cursor and found.cursor.epoch >= terms.epochs:
+    if found.cursor and _complete(found, terms):
         raise Refused(
             "complete",
             f"cannot resume from {found.path}",
