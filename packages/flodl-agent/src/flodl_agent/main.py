@@ -1,12 +1,6 @@
 """``flodl-agent``: one host's agent, and the fan-out that starts agents."""
 
-from __future__ import annotations
-
-import importlib
 import sys
-
-from flodl_wire import exits
-from flodl_wire.faults import guarded, usage
 
 VERBS = {
     "run": "be this host's agent for one run (spec on stdin)",
@@ -17,12 +11,22 @@ VERBS = {
 
 
 def main() -> int:
-    words = sys.argv[1:]
-    return guarded("flodl-agent", lambda: dispatch(words), as_json=words[:1] == ["libtorch"] and "--json" in words)
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        words = sys.argv[1:]
+        return guarded("flodl-agent", lambda: dispatch(words), as_json=words[:1] == ["libtorch"] and "--json" in words)
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def dispatch(argv: list[str]) -> int:
     """Hand over to ``cli_<verb>``; the exit code."""
+    import importlib
+
+    from flodl_wire import exits
+    from flodl_wire.faults import usage
+
     verb = argv[0] if argv else "--help"
     if verb in ("-h", "--help", "help"):
         print("usage: flodl-agent VERB …\n\nRepresents one host in a flodl run.\n")

@@ -5,28 +5,41 @@ PATH, or the entry-point group `fdl.verbs`). This file imports next to nothing: 
 more Python start and no more.
 """
 
-from __future__ import annotations
-
 import sys
 
-from flodl_cli import command_line, sibling
-from flodl_cli.verbs import BUILTINS, VERBS
+TYPE_CHECKING = False  # typing's own constant, without its import
+if TYPE_CHECKING:
+    from flodl_cli.command_line import CommandLine
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    if words and words[0] in ("status", "start") and _names_an_address(words[1:]):
-        verb = VERBS[words[0]]
-        path = sibling.find(verb.argv[0])
-        if path is not None:
-            sibling.hand_over([path, *verb.argv[1:], *words[1:]])
-    from flodl_wire.faults import guarded
+    try:  # a Ctrl-C while this is imported has no guard yet
+        words = sys.argv[1:] if argv is None else argv
+        if words and words[0] in ("status", "start") and _names_an_address(words[1:]):
+            _hand_over_at_once(words)
+        from flodl_wire.faults import guarded
 
-    return guarded("fdl", lambda: run(words), as_json=_wants_json(words))
+        return guarded("fdl", lambda: run(words), as_json=_wants_json(words))
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
+
+
+def _hand_over_at_once(words: list[str]) -> None:
+    """Become the tool where it is installed: no config is needed."""
+    from flodl_cli import sibling
+    from flodl_cli.verbs import VERBS
+
+    verb = VERBS[words[0]]
+    path = sibling.find(verb.argv[0])
+    if path is not None:
+        sibling.hand_over([path, *verb.argv[1:], *words[1:]])
 
 
 def run(words: list[str]) -> int:
     """Everything `fdl` does, for `guarded` to watch."""
+    from flodl_cli import command_line
+    from flodl_cli.verbs import BUILTINS, VERBS
+
     _print_anything()
     line = command_line.parse(words)
     if line.command is None:
@@ -46,7 +59,7 @@ def run(words: list[str]) -> int:
     return run_project_command(line)
 
 
-def _builtin(line: command_line.CommandLine) -> int:
+def _builtin(line: "CommandLine") -> int:
     if line.command == "help":
         from flodl_cli.cli_help import main as verb_main
     elif line.command == "init":
@@ -70,6 +83,7 @@ def _print_anything() -> None:
 
 def _wants_json(words: list[str]) -> bool:
     """True for the builtins that print a JSON document: on failure too they print exactly one."""
+    from flodl_cli import command_line
     from flodl_wire.faults import Fault
 
     try:

@@ -1,10 +1,6 @@
 """The executable `flodl-ncclbuild`. Each verb is a file of its own, loaded when it is asked for."""
 
-from __future__ import annotations
-
 import sys
-
-from flodl_wire.faults import guarded, usage
 
 HELP = """\
 usage: flodl-ncclbuild build [--tag TAG] [--archs LIST] [--native] [--dry-run] ...
@@ -25,8 +21,13 @@ VERBS = ("build", "list", "check")
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return guarded("flodl-ncclbuild", lambda: run(words), as_json="--json" in words)
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        words = sys.argv[1:] if argv is None else argv
+        return guarded("flodl-ncclbuild", lambda: run(words), as_json="--json" in words)
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def run(words: list[str]) -> int:
@@ -45,5 +46,7 @@ def run(words: list[str]) -> int:
     elif words[0] == "check":
         from flodl_ncclbuild.cli_check import main as verb_main
     else:
+        from flodl_wire.faults import usage
+
         raise usage(f"cannot do `flodl-ncclbuild {words[0]}`", "there is no such command", f"one of {', '.join(VERBS)}")
     return verb_main(words[1:])

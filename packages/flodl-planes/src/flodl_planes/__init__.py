@@ -3,10 +3,10 @@ that is slow."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own constant, without its import: nothing here can catch a Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from flodl_planes.rank.rendezvous import rendezvous
     from flodl_planes.rank.trainer import Trainer
     from flodl_planes.role.place import LocalCluster, local_cluster
@@ -29,6 +29,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     try:
         home = _HOMES[name]
     except KeyError:

@@ -1,12 +1,6 @@
 """``flodl-planes``: the coordinator of a run, and the relay of a host."""
 
-from __future__ import annotations
-
-import importlib
 import sys
-
-from flodl_wire import exits
-from flodl_wire.faults import guarded, usage
 
 VERBS = {
     "hub": "coordinate one run's averages (started by flodl-window launch)",
@@ -15,11 +9,21 @@ VERBS = {
 
 
 def main() -> int:
-    return guarded("flodl-planes", lambda: dispatch(sys.argv[1:]))
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        return guarded("flodl-planes", lambda: dispatch(sys.argv[1:]))
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def dispatch(argv: list[str]) -> int:
     """Hand over to ``cli_<verb>``; the exit code."""
+    import importlib
+
+    from flodl_wire import exits
+    from flodl_wire.faults import usage
+
     verb = argv[0] if argv else "--help"
     if verb in ("-h", "--help", "help"):
         print("usage: flodl-planes VERB …\n\nMoves and averages the tensors of a flodl run.\n")

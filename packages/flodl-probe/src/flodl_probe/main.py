@@ -2,18 +2,19 @@
 it is asked for.
 """
 
-from __future__ import annotations
-
 import sys
-
-from flodl_wire.faults import guarded, usage
 
 VERBS = ("devices", "answer", "schema")
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return guarded("flodl-probe", lambda: run(words), as_json="--json" in words)
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        words = sys.argv[1:] if argv is None else argv
+        return guarded("flodl-probe", lambda: run(words), as_json="--json" in words)
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def run(words: list[str]) -> int:
@@ -29,6 +30,8 @@ def run(words: list[str]) -> int:
     elif words[:1] == ["schema"]:
         from flodl_probe.cli_schema import main as verb_main
     elif words and not words[0].startswith("-"):
+        from flodl_wire.faults import usage
+
         raise usage(
             f"cannot do `flodl-probe {words[0]}`",
             "there is no such command",

@@ -1,10 +1,6 @@
 """The executable `flodl-publish`. Each verb is a file of its own, loaded when it is asked for."""
 
-from __future__ import annotations
-
 import sys
-
-from flodl_wire.faults import guarded, usage
 
 HELP = """\
 usage: flodl-publish publish [SOURCE] [--bin FILE] [options] [-- ARGS…]
@@ -26,9 +22,14 @@ VERBS = ("publish", "fetch", "build", "show")
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    ours = words[: words.index("--")] if "--" in words else words
-    return guarded("flodl-publish", lambda: run(words), as_json="--json" in ours)
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        words = sys.argv[1:] if argv is None else argv
+        ours = words[: words.index("--")] if "--" in words else words
+        return guarded("flodl-publish", lambda: run(words), as_json="--json" in ours)
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def run(words: list[str]) -> int:
@@ -49,5 +50,7 @@ def run(words: list[str]) -> int:
     elif words[0] == "show":
         from flodl_publish.cli_show import main as verb_main
     else:
+        from flodl_wire.faults import usage
+
         raise usage(f"cannot do `flodl-publish {words[0]}`", "there is no such command", f"it has: {', '.join(VERBS)}")
     return verb_main(words[1:])

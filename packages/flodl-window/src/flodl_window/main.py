@@ -1,10 +1,6 @@
 """``flodl-window``: finds the verb and hands over to its cli_<verb> module. Imports nothing a verb does not need."""
 
-from __future__ import annotations
-
 import sys
-
-from flodl_wire.faults import guarded, usage
 
 VERBS = {
     "launch": "start the roster's agents and run a command on every rank",
@@ -23,8 +19,13 @@ HELP = (
 
 
 def main() -> int:
-    words = sys.argv[1:]
-    return guarded("flodl-window", lambda: dispatch(words), as_json="--json" in words[: _tail(words)])
+    try:  # a Ctrl-C while this is imported has no guard yet
+        from flodl_wire.faults import guarded
+
+        words = sys.argv[1:]
+        return guarded("flodl-window", lambda: dispatch(words), as_json="--json" in words[: _tail(words)])
+    except KeyboardInterrupt:
+        return 130  # exits.INTERRUPTED
 
 
 def _tail(words: list[str]) -> int:
@@ -69,6 +70,8 @@ def dispatch(words: list[str]) -> int:
         from flodl_window.cli_report import main as report
 
         return report(rest)
+    from flodl_wire.faults import usage
+
     if not verb:
         raise usage("cannot do nothing", "no verb follows", f"one of {', '.join(VERBS)}; flodl-window --help says more")
     raise usage(f"cannot do {verb!r}", "there is no such verb", f"one of {', '.join(VERBS)}")
