@@ -72,8 +72,8 @@ def test_builds_stay_and_what_was_deleted_goes_whatever_came_between(
         assert made.fetch()["error"]["code"] == "no-manifest"
         made.manifest.write_bytes(kept)
     else:
-        index = made.worker / ".publish/tree.json"
-        index.write_text(re.sub('"boot":"[^"]*"', '"boot":"another"', index.read_text()))
+        index = made.worker / ".publish/tree.index"
+        index.write_bytes(re.sub(b'"boot": "[^"]*"', b'"boot": "another"', index.read_bytes()))
     made.publish("--bin", "train.py")
     made.fetch()
     assert set(content(copy(made))) == {*content(made.source), "pkg/b.so", "mine.o"}
@@ -89,7 +89,8 @@ def test_no_manifest_is_transient_and_what_was_there_is_no_run_any_more(made: Wo
 
 @pytest.mark.parametrize("harm", ["changed", "missing", "sidecar", "edited", "newer"])
 def test_a_tree_that_is_not_what_was_published_is_refused_by_name_for_now(made: World, harm: str) -> None:
-    made.fetch()
+    if harm not in ("changed", "missing"):  # what a worker has, proven, it does not ask for again
+        made.fetch()
     if harm == "changed":
         (made.tree / "model.py").write_text("x = 2\n")
     elif harm == "missing":
@@ -112,11 +113,76 @@ def test_a_tree_that_is_not_what_was_published_is_refused_by_name_for_now(made: 
     assert content(copy(made)) == content(made.source)
 
 
-def test_a_copy_that_was_changed_here_is_mended(made: World) -> None:
-    made.fetch()
-    (copy(made) / "model.py").write_text("x = 2\n")
-    made.fetch()
+@pytest.mark.parametrize("road", ["folder", "rsync"])
+def test_a_copy_that_was_changed_here_is_mended(made: World, road: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(made, monkeypatch)
+    spec = f"rsync://h:{made.tree}" if road == "rsync" else f"file://{made.tree}"
+    made.ask("fetch", spec, "--to", made.worker)
+    model, before = copy(made) / "model.py", content(copy(made))
+    seen = model.stat()
+    model.write_text("x = 2\n")
+    os.utime(model, ns=(seen.st_atime_ns, seen.st_mtime_ns))  # the same size, the same time
+    (copy(made) / "pkg/a.py").chmod(0o644)
+    (copy(made) / "train.py").unlink()
+    (copy(made) / "link").unlink()
+    (copy(made) / "link").symlink_to("model.py")
+    made.ask("fetch", spec, "--to", made.worker)
+    assert content(copy(made)) == before
+    (copy(made) / "pkg").rename(made.root / "elsewhere")
+    (copy(made) / "pkg").symlink_to(made.root / "elsewhere")
+    made.ask("fetch", spec, "--to", made.worker)
+    assert content(copy(made)) == before
+    assert not (copy(made) / "pkg").is_symlink()
+
+
+@pytest.mark.parametrize("road", ["folder", "rsync"])
+def test_a_right_to_run_travels_without_a_change_of_content(
+    made: World, road: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(made, monkeypatch)
+    spec = f"rsync://h:{made.tree}" if road == "rsync" else f"file://{made.tree}"
+    made.ask("fetch", spec, "--to", made.worker)
+    (made.source / "pkg/a.py").chmod(0o644)
+    (made.source / "pkg/b.py").chmod(0o755)
+    made.publish("--bin", "train.py")
+    made.ask("fetch", spec, "--to", made.worker)
     assert content(copy(made)) == content(made.source)
+
+
+def test_names_that_would_mean_something_to_rsync_come_as_they_are(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(made, monkeypatch)
+    names = ["#a", ";b", " c ", "-d", "e\nf", "ü", "[g]*", "h:i", "j\\k", os.fsdecode(b"\xff"), "l/#m", "n/ o/p", "+ q"]
+    write(made.source, dict.fromkeys(names, "1"))
+    made.publish("--bin", "train.py")
+    for text in ("1", "2"):  # the first time, and over what is there
+        write(made.source, {name: f"{text} in {name!r}" for name in names})
+        made.publish("--bin", "train.py")
+        made.ask("fetch", f"rsync://h:{made.tree}", "--to", made.worker)
+        assert content(copy(made)) == content(made.source)
+
+
+def test_of_a_served_tree_only_what_is_new_is_asked_for(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(made, monkeypatch)
+    asked: list[list[str]] = []
+    rsync = pulling.listed
+    monkeypatch.setattr(pulling, "listed", lambda *words: (asked.append(words[3]), rsync(*words))[1])
+    for _ in range(2):
+        made.ask("fetch", f"rsync://h:{made.tree}", "--to", made.worker)
+    (made.source / "model.py").write_text("x = 2\n")
+    made.publish("--bin", "train.py")
+    made.ask("fetch", f"rsync://h:{made.tree}", "--to", made.worker)
+    assert asked == [["model.py", "pkg/a.py", "pkg/b.py", "train.py"], ["model.py"]]
+
+
+def stand_in(made: World, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For ssh: it runs the other end here."""
+    ssh = made.root / "bin/ssh"
+    write(made.root, {"bin/ssh": '#!/bin/sh\nwhile [ "$1" != h ]; do shift; done; shift; exec sh -c "$*"\n'})
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    return ssh
 
 
 def test_another_source_starts_anew(made: World) -> None:
@@ -221,11 +287,7 @@ def test_a_recipe_that_leads_out_is_a_usage_error(made: World, words: tuple[str,
 
 
 def test_an_rsync_transfer_is_swept_proven_and_mended(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for ssh runs the other end here."""
-    ssh = made.root / "bin/ssh"
-    write(made.root, {"bin/ssh": '#!/bin/sh\nwhile [ "$1" != h ]; do shift; done; shift; exec sh -c "$*"\n'})
-    ssh.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    ssh = stand_in(made, monkeypatch)
     spec = f"rsync://h:{made.tree}"
     assert made.ask("fetch", spec, "--to", made.worker)["removed"] == 0
     assert content(copy(made)) == content(made.source)

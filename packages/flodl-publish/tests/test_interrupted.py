@@ -96,8 +96,10 @@ def test_a_publish_killed_at_any_step_leaves_a_whole_run_or_none(
     [
         ("copying", "copy", 0),
         ("copying", "copy", 1),
-        ("mirror", "mirror", 0),
+        ("renewal", "from_folder", 0),
+        ("mirror", "place_links", 0),
         ("proof", "prove", 0),
+        ("index", "write_whole", 0),
         ("lock", "held", 0),
     ],
     ids=lambda step: "-".join(map(str, step)),

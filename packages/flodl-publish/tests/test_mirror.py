@@ -153,13 +153,15 @@ def test_of_an_index_of_another_boot_only_the_names_are_believed_and_a_broken_on
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, file = Index(), tmp_path / "i.json"
-    index.hashes["a"] = [1, 2, 3, 4, "h"]
+    index.hashes["a"] = (1, -2, 3, (1 << 64) - 1, "ab" * 32)
+    index.others = ["b\nc", "\udcff"]
     index.save(file)
-    assert Index.load(file).hashes == index.hashes
+    assert (Index.load(file).hashes, Index.load(file).others) == (index.hashes, index.others)
+    good = file.read_bytes()
     monkeypatch.setattr("flodl_publish.index._boot", lambda: "another")
     assert Index.load(file).hashes.keys() == {"a"}
     assert Index.load(file).get("a", FileStat(1, 2, 3, 4, 0o644)) is None
-    for bad in (b"", b"{", b"[]", b'{"v": 1}'):
+    for bad in (b"", b"{", b"[]", b'{"v": 1}', *(good[:end] for end in range(len(good)))):
         file.write_bytes(bad)
         assert Index.load(file).hashes == {}
     assert Index.load(tmp_path / "no").hashes == {}

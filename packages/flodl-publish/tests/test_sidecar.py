@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_publish import sidecar
-from flodl_publish.tree import Tree
+from flodl_publish.tree import FileStat, Tree
 
 PARTS = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda part: part not in (".", "..")
@@ -21,8 +21,10 @@ PATHS = st.lists(PARTS, min_size=1, max_size=3).map("/".join)
 
 @given(st.dictionaries(PATHS, st.just("ab" * 32)), st.dictionaries(PATHS, PARTS), st.lists(PATHS, unique=True))
 def test_what_is_written_is_read(files: dict[str, str], links: dict[str, str], dirs: list[str]) -> None:
-    listing = sidecar.parse(sidecar.render(files, Tree(links=links, dirs=dirs)))
+    tree = Tree({path: FileStat(0, 0, 0, 0, 0o644 + 0o111 * (len(path) % 2)) for path in files}, links, dirs)
+    listing = sidecar.parse(sidecar.render(files, tree))
     assert (listing.files, listing.links, sorted(listing.dirs)) == (files, links, sorted(dirs))
+    assert listing.executable == {path for path in files if len(path) % 2}
 
 
 def test_sha256sum_reads_it(tmp_path: Path) -> None:
@@ -40,9 +42,11 @@ def test_a_name_of_undecodable_bytes_survives() -> None:
     assert list(sidecar.parse(sidecar.render({"\udcff": "ab" * 32}, Tree())).files) == ["\udcff"]
 
 
-@pytest.mark.parametrize(
-    "line", ["x", "ab  file", f"{'ab' * 32}  ../x", f"{'ab' * 32}  /x", f"{'ab' * 32}  ", "# dir .."]
-)
+HASH = "ab" * 32
+WRONG = ("x", "ab  file", f"{HASH}  ../x", f"{HASH}  /x", f"{HASH}  ", f"{HASH.upper()}  x", "# dir ..", "# run a/../b")
+
+
+@pytest.mark.parametrize("line", WRONG)
 def test_what_leads_out_or_is_no_listing_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         sidecar.parse(line.encode() + b"\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from flodl_publish import building, proof, recipe, run_manifest, settings
 from flodl_publish.building import Work
 from flodl_publish.cli_fetch import DEFAULT_TO, say
-from flodl_publish.index import Index
+from flodl_publish.index import INDEX, Index
 from flodl_publish.place import Place
 from flodl_publish.run_manifest import RunManifest
 from flodl_wire import exits, libtorch
@@ -81,6 +81,6 @@ def _manifest(place: Place, options: argparse.Namespace) -> RunManifest:
         return RunManifest(options.bin, "", 0, options.cwd, options.build)
     manifest = run_manifest.read(place.manifest)
     if manifest.digest is not None:
-        index = Index.load(place.state / "tree.json")
+        index = Index.load(place.state / INDEX)
         proof.prove(place.tree, proof.listing(place.tree, manifest.digest), index)
     return manifest

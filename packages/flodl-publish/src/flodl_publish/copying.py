@@ -20,7 +20,7 @@ def of_stat(found: os.stat_result) -> FileStat:
 
 
 def copy(source: str, target: str, mode: int) -> tuple[str, FileStat, FileStat]:
-    """The copy's sha256, what the source was, what the copy is. `target` must not exist.
+    """The copy's sha256, what the source was, what the copy is. `target` must not exist, nor does it when this fails.
 
     Raises Transient when the source changes while it is read, Refused when it may not be read.
     """
@@ -29,7 +29,7 @@ def copy(source: str, target: str, mode: int) -> tuple[str, FileStat, FileStat]:
     except FileNotFoundError:
         raise _changing(source) from None
     except PermissionError:
-        raise Refused("unreadable", f"cannot publish {source}", "it may not be read", "make it readable") from None
+        raise Refused("unreadable", f"cannot copy {source}", "it may not be read", "make it readable") from None
     try:
         before = os.fstat(incoming)
         outgoing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -43,6 +43,9 @@ def copy(source: str, target: str, mode: int) -> tuple[str, FileStat, FileStat]:
             if made.st_mode & 0o777 != mode:
                 os.fchmod(outgoing, mode)
                 made = os.fstat(outgoing)
+        except BaseException:
+            os.unlink(target)  # noqa: PTH108 -- half a file fills a disk that is full
+            raise
         finally:
             os.close(outgoing)
     finally:
@@ -62,7 +65,7 @@ def sha256_of(path: str) -> str:
 
 def _changing(source: str) -> Transient:
     return Transient(
-        "source-changes", f"cannot publish {source}", "it changed while it was copied", "publish again when it rests"
+        "source-changes", f"cannot copy {source}", "it changed while it was copied", "publish again when it rests"
     )
 
 

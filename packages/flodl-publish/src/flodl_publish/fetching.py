@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flodl_publish import copying, lock, mirror, proof, pulling, run_manifest, selection, sidecar
-from flodl_publish.index import TICK_NS, Index, write_whole
+from flodl_publish import lock, mirror, proof, pulling, renewal, run_manifest, selection
+from flodl_publish.index import INDEX, TICK_NS, Index, write_whole
 from flodl_publish.place import Place
 from flodl_publish.pulling import Login
+from flodl_publish.renewal import Kept
 from flodl_publish.run_manifest import RunManifest
+from flodl_publish.sidecar import Listing
 from flodl_publish.source import Source, without_secrets
 from flodl_publish.tree import SIDECAR, FileStat, Tree
 from flodl_wire.faults import Broken, Refused, Transient
@@ -72,19 +73,20 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
     with _room(place), lock.held(place.state, "fetch", say=say):
         unfinished = place.state / "unfinished"
         swept = _begin(source, place, unfinished)
-        index, before, file = Index(), Index(), place.state / "tree.json"
+        file = place.state / INDEX
+        index, before = Index(), Index()
+        copy = Copy(place, index)
 
-        def remember() -> None:
-            """Done while rsync works: both are felt over 20,000 files."""
-            import yaml  # noqa: F401 -- which the manifest is read with
-
+        def look() -> None:
+            """Done while the listing is under way: it is felt over 20,000 files."""
             loaded = Index.load(file)
             index.hashes, index.others = loaded.hashes, loaded.others
             before.hashes, before.others = dict(loaded.hashes), list(loaded.others)
+            copy.kept = renewal.kept(place.tree, index)
 
         try:
-            swept = swept or not file.exists()
-            manifest, removed, count, size = _bring(source, place, local, login, index, swept, remember)
+            copy.swept = swept or not file.exists()
+            manifest, count, size = _bring(source, copy, local, login, look)
         finally:
             if (index.hashes, index.others) != (before.hashes, before.others) or not file.exists():
                 with contextlib.suppress(OSError):
@@ -94,7 +96,7 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
     done = Fetched(
         str(place.tree), source.origin, manifest is not None, merged.bin, merged.cwd, merged.build, merged.args
     )
-    done.files, done.bytes, done.removed = count, size, removed
+    done.files, done.bytes, done.removed = count, size, copy.removed
     if manifest is not None:
         done.run, done.origin, done.toolchain, done.built = (
             manifest.run,
@@ -120,7 +122,7 @@ def _begin(source: Source, place: Place, unfinished: Path) -> bool:
     before = origin.read_text() if origin.exists() else ""
     if before != kind:
         swept = True
-        (place.state / "tree.json").unlink(missing_ok=True)
+        (place.state / INDEX).unlink(missing_ok=True)
         if place.tree.exists():
             shutil.rmtree(place.tree)
         write_whole(origin, kind.encode())
@@ -129,95 +131,96 @@ def _begin(source: Source, place: Place, unfinished: Path) -> bool:
     return swept
 
 
+@dataclass
+class Copy:
+    """The worker's own folder. `swept`: nothing in it is known for sure, and what is not of the run goes."""
+
+    place: Place
+    index: Index
+    kept: Kept = field(default_factory=Kept)
+    swept: bool = False
+    removed: int = 0
+
+
 def _bring(
-    source: Source,
-    place: Place,
-    local: Local,
-    login: Login,
-    index: Index,
-    swept: bool,
-    remember: Callable[[], None],
-) -> tuple[RunManifest | None, int, int, int]:
-    """Manifest, files removed, files, bytes."""
+    source: Source, copy: Copy, local: Local, login: Login, look: Callable[[], None]
+) -> tuple[RunManifest | None, int, int]:
+    """Manifest, files, bytes. `look` fills in what the copy holds."""
+    place = copy.place
     if source.kind == "git":
         commit = pulling.git(source, place.tree, login)
         _need_local(local, f"{source.origin} ({commit[:12]})")
-        tree = selection.select(place.tree)
-        return None, 0, len(tree.files), tree.bytes
+        return _unpublished(place)
     if source.kind == "file":
-        remember()
-        return _from_folder(Path(source.path), place, local, index, swept)
-    published = True
-    if local.bin or swept:  # one short connection more, before what may be a long transfer of the wrong thing
-        pulling.rsync(source, place.tree, login, pulling.MANIFEST_ALONE)
-        published = place.manifest.exists()
-        if not published:
-            _need_local(local, source.origin)
-        place.manifest.unlink(missing_ok=True)
-    if not published:
+        look()
+        return _from_folder(Path(source.path), copy, local)
+    pulling.rsync(source, place.tree, login, pulling.MANIFEST_ALONE, look)
+    if not place.manifest.exists():
+        _need_local(local, source.origin)
         pulling.rsync(source, place.tree, login, pulling.UNPUBLISHED)
-        tree = selection.select(place.tree)
-        return None, 0, len(tree.files), tree.bytes
-    pulling.rsync(source, place.tree, login, pulling.PUBLISHED, remember)
-    return _prove(place, index, swept or not index.hashes)
-
-
-def _prove(place: Place, index: Index, swept: bool) -> tuple[RunManifest, int, int, int]:
+        return _unpublished(place)
+    data = place.manifest.read_bytes()
     manifest = _manifest(place.manifest)
+    place.manifest.unlink()  # until the tree is what it vouches for
     if manifest.digest is None:
-        return manifest, 0, 0, 0
-    try:
-        listed = proof.listing(place.tree, manifest.digest)
-        wanted = _tree_of(listed)
-        removed = mirror.forget(place.tree, wanted, index)
-        if swept:
-            removed += mirror.clean(place.tree, wanted, _spared(), _since(place, index))
-        size = proof.prove(place.tree, listed, index)
-    except BaseException:
-        place.manifest.unlink(missing_ok=True)
-        raise
-    index.keep_only(wanted.files)
-    index.others = [*wanted.links, *wanted.dirs]
-    return manifest, removed, len(listed.files), size
+        pulling.rsync(source, place.tree, login, pulling.PUBLISHED)
+        return manifest, 0, 0
+
+    def pull(paths: list[str]) -> None:
+        made: set[str] = set()
+        for folder in mirror.folders(paths):  # rsync would follow a link there
+            mirror.make_folder(place.tree, folder, made)
+        pulling.listed(source, place.tree, login, paths, place.state / "wanted")
+
+    listed = _renew(copy, proof.listing(place.tree, manifest.digest), pull)
+    write_whole(place.manifest, data, sync=False)  # after a power loss the index is of another boot
+    return manifest, len(listed.files), manifest.digest.bytes
 
 
-def _from_folder(
-    folder: Path, place: Place, local: Local, index: Index, swept: bool
-) -> tuple[RunManifest | None, int, int, int]:
-    """A folder of this box. What is published there is copied by its own listing."""
+def _unpublished(place: Place) -> tuple[None, int, int]:
+    tree = selection.select(place.tree)
+    return None, len(tree.files), tree.bytes
+
+
+def _from_folder(folder: Path, copy: Copy, local: Local) -> tuple[RunManifest | None, int, int]:
+    """A folder of this box."""
+    place = copy.place
     if not folder.is_dir():
         raise Transient("no-tree", f"cannot fetch file://{folder}", "there is no such folder")
-    there = Place(folder.parent) if (folder / run_manifest.NAME).exists() else None
-    if there is None:
+    published = folder / run_manifest.NAME
+    if not published.exists():
         _need_local(local, f"file://{folder}")
         tree = selection.select(folder)
-        done = mirror.mirror(folder, tree, place.tree, Index(), index, strict=False)
-        return None, done.removed, len(tree.files), tree.bytes
-    manifest = _manifest(folder / run_manifest.NAME)
+        copy.removed = mirror.mirror(folder, tree, place.tree, Index(), copy.index, strict=False).removed
+        return None, len(tree.files), tree.bytes
+    manifest = _manifest(published)
     if manifest.digest is None:
         raise Transient("no-digest", f"cannot fetch file://{folder}", "its manifest names no digest", "publish again")
     listed = proof.listing(folder, manifest.digest)
-    wanted = _tree_of(listed)
-    base = f"{folder}/"  # a Path for each of 20,000 files would cost as much as their stat
-    for path in listed.files:
-        try:
-            wanted.files[path] = copying.of_stat(os.lstat(base + path))
-        except OSError:
-            continue
     data = (folder / SIDECAR).read_bytes()
-    known = Index()
-    for path, sha256 in listed.files.items():
-        known.put(path, wanted.files[path], sha256)
-    removed = 0
-    if swept or not index.hashes:
-        removed = mirror.clean(place.tree, wanted, _spared(), _since(place, index))
-    removed += mirror.mirror(folder, wanted, place.tree, known, index, strict=False).removed
-    write_whole(place.tree / SIDECAR, data)
-    size = proof.prove(place.tree, listed, index)
-    if not (folder / run_manifest.NAME).exists():
+    _renew(copy, listed, lambda paths: renewal.from_folder(folder, place.tree, paths, copy.index))
+    write_whole(place.tree / SIDECAR, data, sync=False)
+    if not published.exists():
         raise Transient("tree-moves", f"cannot fetch file://{folder}", "a publish began while it was copied")
-    write_whole(place.manifest, manifest.render())
-    return manifest, removed, len(listed.files), size
+    write_whole(place.manifest, manifest.render(), sync=False)
+    return manifest, len(listed.files), manifest.digest.bytes
+
+
+def _renew(copy: Copy, listed: Listing, bring: Callable[[list[str]], None]) -> Listing:
+    """The copy becomes what is listed. `bring` fetches files; all that it brought is proven, the rest was kept."""
+    root, index = copy.place.tree, copy.index
+    wanted = _tree_of(listed)
+    copy.removed = mirror.forget(root, wanted, index)
+    if copy.swept or not index.hashes:
+        copy.removed += mirror.clean(root, wanted, _spared(), _since(copy.place, index))
+    missing = renewal.missing(root, listed, copy.kept, index)
+    if missing:
+        bring(missing)
+    mirror.place_links(wanted, root, set())
+    proof.prove(root, listed.only(missing), index)
+    index.keep_only(wanted.files)
+    index.others = [*wanted.links, *wanted.dirs]
+    return listed
 
 
 def _since(place: Place, index: Index) -> int:
@@ -230,7 +233,7 @@ def _since(place: Place, index: Index) -> int:
         return 0
 
 
-def _tree_of(listed: sidecar.Listing) -> Tree:
+def _tree_of(listed: Listing) -> Tree:
     nothing = FileStat(0, 0, 0, 0, 0o644)
     return Tree(files=dict.fromkeys(listed.files, nothing), links=listed.links, dirs=listed.dirs)
 

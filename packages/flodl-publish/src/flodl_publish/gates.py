@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flodl_publish import building, copying, mirror, recipe
 from flodl_publish.building import Built, Work
-from flodl_publish.index import Index
+from flodl_publish.index import INDEX, Index
 from flodl_publish.place import Place
 from flodl_publish.settings import Settings
 from flodl_publish.tree import Tree
@@ -59,12 +59,12 @@ def _copy_for_gate(place: Place, tree: Tree, hashes: dict[str, str], where: Path
         served.files[path] = found
         known.put(path, found, sha256)
     state.mkdir(parents=True, exist_ok=True)
-    ours = Index.load(state / "tree.json")
+    ours = Index.load(state / INDEX)
     try:
         mirror.mirror(place.tree, served, where, known, ours, strict=False)
     finally:
         with contextlib.suppress(OSError):
-            ours.save(state / "tree.json")
+            ours.save(state / INDEX)
 
 
 def toolchain(builds: list[Built], place: Place, settings: Settings) -> str:

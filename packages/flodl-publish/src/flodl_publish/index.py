@@ -11,20 +11,29 @@ import contextlib
 import json
 import os
 import time
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 from flodl_publish.tree import FileStat
 
-VERSION = 1
+VERSION = 2
+INDEX = "tree.index"  # of the tree in a place, beside it
+Entry = tuple[int, int, int, int, str]
+_UNKNOWN: Entry = (-1, 0, 0, 0, "-" * 64)  # of no file
 # A file changed within one tick of the kernel's clock after we read it keeps its times (git calls such entries racy).
 TICK_NS = 20_000_000
 
 
 class Index:
-    """`hashes`: path → (size, mtime_ns, ctime_ns, ino, sha256). `others`: links and folders that we made."""
+    """`hashes`: path → (size, mtime_ns, ctime_ns, ino, sha256). `others`: links and folders that we made.
+
+    The file is a line of JSON, the paths, and the columns one after another: of 20,000 entries that is read and written
+    in a few milliseconds, where JSON for all of it takes twenty.
+    """
 
     def __init__(self) -> None:
-        self.hashes: dict[str, list[int | str]] = {}
+        self.hashes: dict[str, Entry] = {}
         self.others: list[str] = []
 
     @classmethod
@@ -32,17 +41,20 @@ class Index:
         """An empty one when there is none, or none that can be believed."""
         index = cls()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            document = json.loads(file.read_bytes())
-            if document["v"] == VERSION:
-                index.hashes, index.others = document["hashes"], document["others"]
-                if document["boot"] != _boot():
-                    index.hashes = {path: [-1, 0, 0, 0, ""] for path in index.hashes}
+            line, _, body = file.read_bytes().partition(b"\n")
+            head = json.loads(line)
+            if head["v"] == VERSION:
+                index.hashes, index.others = _parsed(body, head["entries"], head["others"])
+                if head["boot"] != _boot():
+                    index.hashes = dict.fromkeys(index.hashes, _UNKNOWN)
         return index
 
     def save(self, file: Path) -> None:
-        document = {"v": VERSION, "boot": _boot(), "hashes": self.hashes, "others": self.others}
-        # not synced: after a power loss it is of another boot
-        write_whole(file, json.dumps(document, separators=(",", ":")).encode(), sync=False)
+        names, columns = _names(self.hashes), list(zip(*self.hashes.values(), strict=True)) or [()] * 5
+        head = {"v": VERSION, "boot": _boot(), "entries": len(self.hashes), "others": len(self.others)}
+        parts = [json.dumps(head).encode(), b"\n", *(array("q", column).tobytes() for column in columns[:3])]
+        parts += [array("Q", columns[3]).tobytes(), "".join(columns[4]).encode("ascii"), names, _names(self.others)]
+        write_whole(file, b"".join(parts), sync=False)  # after a power loss it is of another boot
 
     def get(self, path: str, found: FileStat) -> str | None:
         entry = self.hashes.get(path)
@@ -54,10 +66,10 @@ class Index:
             or entry[3] != found[3]
         ):
             return None
-        return str(entry[4])
+        return entry[4]
 
     def put(self, path: str, found: FileStat, sha256: str) -> None:
-        self.hashes[path] = [found.size, found.mtime_ns, found.ctime_ns, found.ino, sha256]
+        self.hashes[path] = (found.size, found.mtime_ns, found.ctime_ns, found.ino, sha256)
 
     def put_settled(self, path: str, found: FileStat, sha256: str, read_at_ns: int) -> None:
         """For files that others write: one that changed just before it was read is not believed next time."""
@@ -69,6 +81,23 @@ class Index:
     def keep_only(self, paths: dict[str, FileStat]) -> None:
         if len(self.hashes) != len(paths) or self.hashes.keys() != paths.keys():
             self.hashes = {path: entry for path, entry in self.hashes.items() if path in paths}
+
+
+def _names(paths: Sequence[str] | dict[str, Entry]) -> bytes:
+    return os.fsencode("".join(f"{path}\0" for path in paths))
+
+
+def _parsed(body: bytes, entries: int, others: int) -> tuple[dict[str, Entry], list[str]]:
+    """Raises ValueError when it is not as long as it says."""
+    columns = []
+    for kind in "qqqQ":
+        columns.append(array(kind, body[: 8 * entries]))
+        body = body[8 * entries :]
+    hashes, names = body[: 64 * entries].decode("ascii"), os.fsdecode(body[64 * entries :]).split("\0")
+    if len(names) != entries + others + 1 or names.pop():
+        raise ValueError("it is cut off")
+    cut = [hashes[at : at + 64] for at in range(0, 64 * entries, 64)]
+    return dict(zip(names, zip(*columns, cut, strict=True), strict=False)), names[entries:]
 
 
 def write_whole(file: Path, data: bytes, *, sync: bool = True) -> None:

@@ -54,7 +54,7 @@ def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *,
         ):
             done.hashes[path] = sha256
             continue
-        _make_room(target, path, made)
+        make_room(target, path, made)
         sha256, source_stat, copy_stat = copying.copy(base + path, out + path, found.mode)
         known.put_settled(path, source_stat, sha256, started)
         ours.put(path, copy_stat, sha256)
@@ -62,16 +62,23 @@ def mirror(source: Path, tree: Tree, target: Path, known: Index, ours: Index, *,
         done.copied += 1
         done.changed = True
     known.keep_only(tree.files)
-    for path, link in tree.links.items():
-        if _readlink(out + path) != link:
-            _make_room(target, path, made)
-            os.symlink(link, out + path)  # noqa: PTH211 -- a Path would fold the target
-            done.copied += 1
-            done.changed = True
-    for path in tree.dirs:
-        done.changed = done.changed or path not in there
-        _make_folder(target, path, made)
+    linked = place_links(tree, target, made)
+    done.copied += linked
+    done.changed = done.changed or bool(linked) or any(path not in there for path in tree.dirs)
     return done
+
+
+def place_links(tree: Tree, target: Path, made: set[str]) -> int:
+    """Links and empty folders, where they are not; how many links were made."""
+    count = 0
+    for path, link in tree.links.items():
+        if _readlink(f"{target}/{path}") != link:
+            make_room(target, path, made)
+            os.symlink(link, f"{target}/{path}")  # noqa: PTH211 -- a Path would fold the target
+            count += 1
+    for path in tree.dirs:
+        make_folder(target, path, made)
+    return count
 
 
 def forget(target: Path, tree: Tree, ours: Index) -> int:
@@ -150,7 +157,7 @@ def _remove(target: Path, path: str) -> int:
     """One file or link, or a folder with nothing left in it; a folder that holds a build stays."""
     whole = target / path
     try:
-        if any(parent.is_symlink() for parent in _parents(target, path)):
+        if any(parent.is_symlink() for parent in parents(target, path)):
             return 0
         if whole.is_dir() and not whole.is_symlink():
             whole.rmdir()
@@ -170,16 +177,16 @@ def _remove(target: Path, path: str) -> int:
     return 1
 
 
-def _parents(target: Path, path: str) -> list[Path]:
+def parents(target: Path, path: str) -> list[Path]:
     parts = path.split("/")[:-1]
     return [target.joinpath(*parts[: count + 1]) for count in range(len(parts))]
 
 
-def _make_room(target: Path, path: str, made: set[str]) -> None:
+def make_room(target: Path, path: str, made: set[str]) -> None:
     """Nothing at `path`, and real folders above it."""
     above = path.rpartition("/")[0]
     if above:
-        _make_folder(target, above, made)
+        make_folder(target, above, made)
     whole = f"{target}/{path}"
     try:
         os.unlink(whole)  # noqa: PTH108
@@ -191,12 +198,12 @@ def _make_room(target: Path, path: str, made: set[str]) -> None:
         shutil.rmtree(whole)
 
 
-def _make_folder(target: Path, path: str, made: set[str]) -> None:
+def make_folder(target: Path, path: str, made: set[str]) -> None:
     if path in made:
         return
     above = path.rpartition("/")[0]
     if above:
-        _make_folder(target, above, made)
+        make_folder(target, above, made)
     whole = target / path
     if whole.is_symlink() or (whole.exists() and not whole.is_dir()):
         whole.unlink()

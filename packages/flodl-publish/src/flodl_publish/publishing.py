@@ -29,7 +29,7 @@ from flodl_publish import (
     standing,
     unchanged,
 )
-from flodl_publish.index import Index, sync_folder, write_whole
+from flodl_publish.index import INDEX, Index, sync_folder, write_whole
 from flodl_publish.place import Place
 from flodl_publish.report import Report, worker_specs
 from flodl_publish.run_manifest import Digest, RunManifest
@@ -255,18 +255,18 @@ def _fill(place: Place, source: Path, tree: Tree, there: tuple[int, int]) -> tup
     """The served tree becomes `tree`; True when it was so already. The indexes are kept also when that fails, for the
     next try.
     """
-    known = Index.load(place.state / "source.json")
+    known = Index.load(place.state / "source.index")
     kept = unchanged.settled(tree, place, known, there)
     if kept is not None:
         return kept, True
-    ours = Index.load(place.state / "tree.json")
+    ours = Index.load(place.state / INDEX)
     (place.state / "sidecar").unlink(missing_ok=True)  # what it vouches for is about to change
     try:
         kept = mirror.mirror(source, tree, place.tree, known, ours, strict=True)
     finally:
         with contextlib.suppress(OSError) if kept is None else contextlib.nullcontext():
-            known.save(place.state / "source.json")
-            ours.save(place.state / "tree.json")
+            known.save(place.state / "source.index")
+            ours.save(place.state / INDEX)
     return kept, False
 
 

@@ -80,6 +80,18 @@ def rsync(
         raise _rsync_failed(source, ended)
 
 
+def listed(source: Source, target: Path, login: Login, paths: Sequence[str], note: Path) -> None:
+    """Brings these files, whatever lies in their place; what does lie there saves its bytes from travelling again.
+
+    `note`: a file to name them in, for the time of it. Raises as `rsync`.
+    """
+    note.write_bytes(os.fsencode("".join(f"{path}\0" for path in paths)))
+    try:
+        rsync(source, target, login, ("--force", "--ignore-times", "--from0", f"--files-from={note}"))
+    finally:
+        note.unlink(missing_ok=True)
+
+
 def git(source: Source, target: Path, login: Login) -> str:
     """`target` becomes a checkout of the ref, whatever is not tracked stays; the commit.
 
@@ -135,7 +147,7 @@ def _rsync_failed(source: Source, ended: child.Ended) -> Fault:
             f"ssh: {said.removeprefix('ssh: ')}",
             f"try: ssh {source.user and source.user + '@'}{source.host}",
         )
-    if ended.code == 24:
+    if ended.code == 24 or (ended.code == 23 and "link_stat" in text and "/." not in text):
         return Transient("tree-moves", what, "files vanished while they were fetched: a publish is under way")
     if re.search(r"(change_dir|rrsync error).*No such file", text):
         why = "there is no such folder there; behind an `rrsync` key the path is the one below its folder (/tree)"

@@ -94,15 +94,32 @@ def read(path: Path) -> RunManifest:
         ) from None
     except OSError as err:
         raise Refused("unreadable", f"cannot read {path}", err.strerror or str(err)) from None
-    import yaml  # felt in every start, and a publish only writes
+    document = _as_written(data) if len(data) <= MAX_BYTES else "too large"
+    return parse(_as_yaml(data, path) if document is None else document, str(path))
+
+
+def _as_written(data: bytes) -> dict[str, Any] | None:
+    """A key with JSON on each line, as we write it: YAML's reader is felt in a start. None for any other text."""
+    document: dict[str, Any] = {}
+    try:
+        for line in data.decode("ascii").split("\n"):
+            key, _, value = line.partition(": ")
+            if line and not line.startswith("#"):
+                document[key] = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return document
+
+
+def _as_yaml(data: bytes, path: Path) -> object:
+    import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        text = data.decode("utf-8")
-        document = yaml.load(text, Loader=loader) if len(data) <= MAX_BYTES else "too large"
+        document: object = yaml.load(data.decode("utf-8"), Loader=loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as err:
         raise Refused("bad-manifest", f"cannot read {path}", f"it is no YAML: {str(err).splitlines()[0]}") from None
-    return parse(document, str(path))
+    return document
 
 
 def parse(document: object, source: str) -> RunManifest:

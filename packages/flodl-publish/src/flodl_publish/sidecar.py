@@ -1,16 +1,21 @@
-"""`.fdl-run.sha256`, beside the manifest: every file with its hash, as `sha256sum -c` reads it, and every link and
-empty folder in comment lines, which that leaves alone. Pure.
+"""`.fdl-run.sha256`, beside the manifest: every file with its hash, as `sha256sum -c` reads it, and in comment lines,
+which that leaves alone, what of it may be run, every link and every empty folder. Pure.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from flodl_publish.run_manifest import SHA256, Digest
+from flodl_publish.run_manifest import Digest
 from flodl_publish.tree import Tree
 
+_HASHES = re.compile(r"[0-9a-f]*\Z")  # each is 64 long by its place in the line
+_GAPS = ("  ", " *")
+_NO_NAMES = frozenset(("", ".", ".."))
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BACK = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 
@@ -18,8 +23,13 @@ _BACK = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 @dataclass
 class Listing:
     files: dict[str, str] = field(default_factory=dict)  # path: sha256
+    executable: set[str] = field(default_factory=set)  # of the files; who else may read or write them is not told
     links: dict[str, str] = field(default_factory=dict)
     dirs: list[str] = field(default_factory=list)
+
+    def only(self, paths: Iterable[str]) -> Listing:
+        """Of the files these, and all links."""
+        return Listing({path: self.files[path] for path in paths}, self.executable, self.links, self.dirs)
 
 
 def render(hashes: dict[str, str], tree: Tree) -> bytes:
@@ -29,6 +39,9 @@ def render(hashes: dict[str, str], tree: Tree) -> bytes:
         escaped = "\\" in path or "\n" in path or "\r" in path
         name = "".join(_ESCAPES[c] if c in "\\\n\r" else c for c in path) if escaped else path
         lines.append(f"{chr(92) if escaped else ''}{hashes[path]}  {name}")
+    lines += [
+        f"# run {_escape(path)}" for path in sorted(path for path, found in tree.files.items() if found.mode & 0o111)
+    ]
     lines += [f"# link {_escape(path)}\t{_escape(tree.links[path])}" for path in sorted(tree.links)]
     lines += [f"# dir {_escape(path)}" for path in sorted(tree.dirs)]
     return os.fsencode("".join(line + "\n" for line in lines))
@@ -41,27 +54,40 @@ def digest(data: bytes, tree: Tree) -> Digest:
 def parse(data: bytes) -> Listing:
     """Raises ValueError when it is none, or names something outside of its tree."""
     listing = Listing()
+    files = listing.files
     for line in os.fsdecode(data).split("\n"):
-        if line.startswith("# link "):
-            path, _, target = line[len("# link ") :].partition("\t")
-            listing.links[_inside(_unescape(path))] = _unescape(target)
-        elif line.startswith("# dir "):
-            listing.dirs.append(_inside(_unescape(line[len("# dir ") :])))
-        elif line and not line.startswith("#"):
-            escaped = line.startswith("\\")
-            sha256, gap, name = line[escaped:][:64], line[escaped:][64:66], line[escaped:][66:]
-            if not SHA256.match(sha256) or gap not in ("  ", " *"):
-                raise ValueError(f"a line is no hash with a name: {line[:80]!r}")
-            listing.files[_inside(_unescape(name) if escaped else name)] = sha256
+        if line[64:66] in _GAPS and line[0] not in "#\\":
+            files[line[66:]] = line[:64]  # the common case, 20,000 times
+        elif line:
+            _take(line, listing)
+    if not _HASHES.match("".join(files.values())):
+        raise ValueError("a line is no hash with a name")
+    for paths in (files, listing.executable, listing.links, listing.dirs):
+        _keep_inside(paths)
     return listing
 
 
-def _inside(path: str) -> str:
-    if path and path[0] not in "/." and path[-1] != "/" and "/." not in path and "//" not in path and "\0" not in path:
-        return path  # the common case, 20,000 times
-    if not path or path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ValueError(f"it names {path!r}")
-    return path
+def _take(line: str, listing: Listing) -> None:
+    if line.startswith("# link "):
+        path, _, target = line[len("# link ") :].partition("\t")
+        listing.links[_unescape(path)] = _unescape(target)
+    elif line.startswith("# run "):
+        listing.executable.add(_unescape(line[len("# run ") :]))
+    elif line.startswith("# dir "):
+        listing.dirs.append(_unescape(line[len("# dir ") :]))
+    elif not line.startswith("#"):
+        if line[0] != "\\" or line[65:67] not in _GAPS:
+            raise ValueError(f"a line is no hash with a name: {line[:80]!r}")
+        listing.files[_unescape(line[67:])] = line[1:65]
+
+
+def _keep_inside(paths: Collection[str]) -> None:
+    """Asks for all at once, so that 20,000 cost little; names the one that is wrong."""
+    together = "/".join(paths)
+    if not paths or ("\0" not in together and _NO_NAMES.isdisjoint(together.split("/"))):
+        return
+    wrong = next(path for path in paths if "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")))
+    raise ValueError(f"it names {wrong!r}")
 
 
 def _escape(text: str) -> str:

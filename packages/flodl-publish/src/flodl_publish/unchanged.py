@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from flodl_publish import mirror
-from flodl_publish.index import Index
+from flodl_publish.index import INDEX, Index
 from flodl_publish.place import Place
 from flodl_publish.tree import OWN, Tree
 
@@ -42,7 +42,7 @@ def look_beside(place: Place) -> Callable[[], tuple[int, int]]:
 def intact(place: Place) -> tuple[int, int]:
     """How many files, and how many links and folders of their own, the served tree has when it is, to the last stat, as
     the publish before left it; else NO."""
-    ours = Index.load(place.state / "tree.json")
+    ours = Index.load(place.state / INDEX)
     if not ours.hashes or not place.tree.is_dir():
         return NO
     others = set(ours.others)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flodl_wire import environ
-from flodl_wire.config import Ssh
+
+if TYPE_CHECKING:  # its codecs are felt in the start of a tool that only wants the options
+    from flodl_wire.config import Ssh
 
 # Behind the user's own options: of one key said twice OpenSSH takes the first.
 FIXED_OPTIONS = (
@@ -28,6 +31,8 @@ def ssh_argv(
 
     The login name is the configured one, else the controller's user, else ssh's own affair: never invented.
     """
+    from flodl_wire.config import Ssh
+
     road = ssh or Ssh()
     argv = [program, "-T"]
     for option in (*road.options, *FIXED_OPTIONS):
