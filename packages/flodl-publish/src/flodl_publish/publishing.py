@@ -27,6 +27,7 @@ from flodl_publish import (
     selection,
     sidecar,
     standing,
+    tokens,
     unchanged,
 )
 from flodl_publish.index import INDEX, Index, sync_folder, write_whole
@@ -109,6 +110,7 @@ def _publish_anew(
         tree = selection.select(source)
     finally:
         there = intact()
+    tokens.keep_back(source, tree)
     checking.check(settings, source, tree)
     checking.warn(settings, source, tree)
     seen = _seen(settings, tree)
