@@ -169,22 +169,26 @@ def test_a_typed_program_outranks_the_blocks_source_and_the_other_way_round(work
     assert recipe.source is not None and recipe.program == []
 
 
-@pytest.mark.parametrize(
-    ("archs", "offered", "said"),
-    [
-        ("sm_90", ["sm61"], "on device 0 (cuda, sm61): it was compiled for sm_90"),
-        ("sm_90", ["sm90", "sm61"], "on device 1 (cuda, sm61)"),
-        ("gfx942", ["sm90"], "on device 0"),
-    ],
-)
-def test_a_device_without_code_in_the_variant_is_refused_by_name(archs: str, offered: list[str], said: str) -> None:
-    variant = Variant("precompiled/cu128", Path("/v"), {"cuda": "12.8", "archs": archs})
+VARIANT = Variant("precompiled/cu128", Path("/v"), {"cuda": "12.8", "archs": "sm_90"})
+
+
+@pytest.mark.parametrize("offered", [["sm61"], ["sm61", "sm70"], ["gfx942"]])
+def test_a_variant_with_code_for_none_of_the_devices_is_refused_by_name(offered: list[str]) -> None:
     devices = [DeviceOffer("cuda", index, arch=arch) for index, arch in enumerate(offered)]
     with pytest.raises(Refused) as caught:
-        torch_fit.check_devices(variant, devices)
-    assert said in str(caught.value) and ("--devices 0;" in caught.value.fix) is (
-        offered[0] == "sm90" and archs == "sm_90"
-    )
+        torch_fit.check_devices(VARIANT, devices)
+    assert all(f"{index} (cuda, {arch})" in caught.value.what for index, arch in enumerate(offered))
+    assert (caught.value.why, "--devices" in caught.value.fix) == ("it was compiled for sm_90", False)
+
+
+@pytest.mark.parametrize(
+    ("others", "fix"), [([DeviceOffer("cuda", 0, arch="sm90")], "0"), ([DeviceOffer("cpu", 0)], "cpu:0")]
+)
+def test_a_device_without_code_beside_one_that_has_some_is_named_and_offered(
+    others: list[DeviceOffer], fix: str
+) -> None:
+    (note,) = torch_fit.check_devices(VARIANT, [*others, DeviceOffer("cuda", 1, arch="sm61")])
+    assert "on device 1 (cuda, sm61)" in note and f"--devices {fix}, or" in note
 
 
 def test_what_nobody_knows_gates_nothing() -> None:

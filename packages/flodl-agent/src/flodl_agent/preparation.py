@@ -73,7 +73,7 @@ class Preparation:
         self._note(*stage.check())
         pulled = self._pull() if recipe.source is not None else None
         variant = self._torch(offers)
-        torch_fit.check_devices(variant, offers)
+        self._note(*torch_fit.check_devices(variant, offers))
         if pulled is not None:
             return self._build(pulled, offers, variant)
         if not Path(recipe.folder).is_dir():

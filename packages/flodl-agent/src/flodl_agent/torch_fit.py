@@ -13,25 +13,26 @@ from flodl_wire.libtorch import Variant
 _VERSION = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+\S*)", re.MULTILINE)
 
 
-def check_devices(variant: Variant | None, offers: list[DeviceOffer]) -> None:
-    """A rank without code for its device would fail at its first step, and the run with it. A variant for the CPU, or
-    one that does not say, gates nothing. Raises Refused.
+def check_devices(variant: Variant | None, offers: list[DeviceOffer]) -> list[str]:
+    """Raises Refused when the variant holds code for none of the devices; when it does for some, notes that name the
+    others. A variant for the CPU, or one that does not say, gates nothing.
     """
     if variant is None or not variant.feature or not variant.archs:
-        return
+        return []
     compiled = tokens(variant.archs)
     bare = [offer for offer in offers if offer.kind != "cpu" and offer.arch and not runs(offer.arch, compiled)]
     if not bare:
-        return
+        return []
     named = ", ".join(f"{offer.index} ({offer.label or offer.kind}, {offer.arch})" for offer in bare)
-    covered = [str(offer.index) for offer in offers if offer not in bare]
-    other = f"offer the others alone, --devices {','.join(covered)}; or " if covered else ""
-    raise Refused(
-        "arch-not-covered",
-        f"cannot use the libtorch variant {variant.name} on device {named}",
-        f"it was compiled for {' '.join(compiled)}",
-        f"{other}take one that covers it: --libtorch auto",
+    covered = ",".join(
+        f"cpu:{offer.index}" if offer.kind == "cpu" else str(offer.index) for offer in offers if offer not in bare
     )
+    what, why = f"the libtorch variant {variant.name} on device {named}", f"it was compiled for {' '.join(compiled)}"
+    cure = "take one that covers it: --libtorch auto"
+    if not covered:
+        raise Refused("arch-not-covered", f"cannot use {what}", why, cure)
+    # a rank there fails at its first step, and the run with it; but whoever offers it may know better than metadata
+    return [f"there may be no code in {what}: {why}; offer the others alone, --devices {covered}, or {cure}"]
 
 
 def check_python(variant: Variant | None, program: list[str]) -> None:
