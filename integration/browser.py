@@ -43,9 +43,9 @@ def chromium() -> Iterator[Any]:
 
 
 class Watched:
-    """A page whose requests and complaints are written down."""
+    """A page whose requests and complaints are written down. `events`: what it hears instead of the run's stream."""
 
-    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+    def __init__(self, browser: Any, address: str, events: str = "", **context: Any) -> None:
         self.context = browser.new_context(viewport={"width": WIDE, "height": 1000}, **context)
         self.page = self.context.new_page()
         self.address = address
@@ -54,6 +54,8 @@ class Watched:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", self._console)
+        if events:
+            self.page.route("**/events", lambda route: route.fulfill(content_type="text/event-stream", body=events))
         self.page.goto(address)
 
     def _console(self, message: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,73 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 from integration.browser import NARROW, WIDE, Watched, chromium
-from integration.project import BIN, Project, rank_command
-from integration.running import Running
+from integration.project import Project, rank_command
+from integration.served import Served
 
 from flodl_wire import environ
-from flodl_wire.devices import CpuDevices
-from flodl_wire.specs import AgentSpec
 
 pytestmark = pytest.mark.xdist_group("page")  # one browser for both
-TOKEN = "5eed" * 8
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with chromium() as made:
         yield made
-
-
-class Served:
-    """`flodl-window serve` with agents that are started by hand, so that each phase lasts as long as a test wants."""
-
-    def __init__(self, folder: Path, port: int, *words: str) -> None:
-        self.project = Project(folder, port, {}, 1)
-        worker = {"local_devices": "cpu:2", "path": str(self.project.folder), "nccl_socket_ifname": "lo"}
-        join = {"token": TOKEN, "start": "manual", "min_rank_start": 4, "join_timeout": 600}
-        config = {
-            "cluster": {
-                "controller": {"host": "127.0.0.1", "port": port, "path": str(self.project.folder), "join": join},
-                "workers": [{**worker, "host": host} for host in ("attic", "tower")],
-            }
-        }
-        self.project.write("c.json", config)
-        command = rank_command("plain_rank.py", "--hostile", *words).split()
-        self.agents: list[subprocess.Popen[bytes]] = []
-        self.run = self._start(
-            BIN / "flodl-window", "serve", "--config", "c.json", "--mode", "cpu_cadence", "--", *command
-        )
-
-    def _start(self, *words: Any) -> Running:
-        process = subprocess.Popen(
-            words, cwd=self.project.folder, env=self.project.environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        )  # fmt: skip
-        run = Running(process, self.project.folder, self.project.inventory)
-        self.project.runs.append(run)
-        return run
-
-    def agent(self, host: str, token: str = TOKEN) -> None:
-        spec = AgentSpec(
-            host, "127.0.0.1", self.project.port, token, CpuDevices(2), path=str(self.project.folder), roster_host=True
-        )
-        process = subprocess.Popen(
-            [BIN / "flodl-agent", "run"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=self.project.folder, env=self.project.environment(),
-        )  # fmt: skip
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(spec) + b"\n")
-        process.stdin.flush()
-        self.agents.append(process)
-
-    def end(self) -> None:
-        self.project.end()
-        for agent in self.agents:
-            agent.communicate(timeout=20)
-
-    def fire(self) -> None:
-        fired = self.project.fdl("start", "--addr", f"127.0.0.1:{self.project.port}")
-        assert fired.returncode == 0, fired
 
 
 @pytest.fixture
@@ -187,41 +131,10 @@ def test_a_failure_is_told_with_its_cause(project: Any, browser: Any, free_port:
     run.failed()
     seen.picture("5-failed")
     seen.picture("5-failed", NARROW, "dark")
-    show_hostile(seen.page)
+    chosen = seen.page.eval_on_selector("#source", "select => select.value")
+    assert chosen.endswith(":1"), "the culprit's output is open, not the first rank's"
+    seen.shows("leaves in window 12", "#lines")
     assert seen.fits() and not seen.strangers() and not seen.complaints, seen.complaints
-
-
-HOSTILE = "</script><img src=x onerror='window.hacked = 1'>\u202egnp.exe &amp; {{7*7}}"
-SHOW = """async doc => {
-  const words = await import('/page/words.js');
-  const shown = ['showPhase', 'showFigures', 'showRoster', 'showRefused', 'showMarks', 'showLogs', 'showVerdict'];
-  for (const name of shown) words[name](doc, 0);
-  await new Promise(done => setTimeout(done, 300));
-  const main = document.getElementById('main');
-  return [main.querySelectorAll('img, script, b, a[href*=evil]').length, window.hacked ?? 0, main.textContent];
-}"""
-
-
-def show_hostile(page: Any) -> None:
-    """Every text that a peer can put into the page, put there."""
-    text = HOSTILE
-    member = {"host": text, "ranks": [0], "local_devices": [text], "gpus": [text], "libtorch": text, "road": text}
-    rank = {"rank": 0, "host": text, "device": text, "status": text, "why": text}
-    refused = {"host": text, "address": text, "code": text, "what": text, "why": text, "fix": text, "times": 2}
-    progress = {"epoch": 0, "epochs": 1, "samples": 1, "dataset": 2, "samples_per_s": 1.0, "ranks": []}
-    state = {
-        "run": text, "phase": "failed", "why": text, "mode": text, "joined_ranks": 1, "joined_hosts": 1,
-        "min_rank_start": 1, "target_ranks": None, "window_remaining_secs": None, "cap_remaining_secs": None,
-        "start_mode": text, "start_armed": False, "ranks": [rank],
-        "members": [{**member, "address": text, "status": text, "why": text}],
-        "refused": [refused], "missing": [text], "progress": progress, "degraded": True,
-        "cause": {"what": text, "host": text, "rank": 0, "tail": [text], "fix": text},
-    }  # fmt: skip
-    epochs = {"t": [1], "epoch": [0], "loss": [1], "eval": {text: [0.5]}}
-    doc = {"state": state, "now": 1, "epochs": epochs, "hosts": {}, "tails": {text: [text]}, "marks": [[1, text, text]]}
-    elements, hacked, shown = page.evaluate(SHOW, doc)
-    assert (elements, hacked) == (0, 0)
-    assert shown.count(text) >= 15, "as text, wherever it stands"
 
 
 def free_port_beside(other: int) -> int:

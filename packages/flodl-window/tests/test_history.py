@@ -152,7 +152,7 @@ def test_news_is_told_once_and_nothing_new_is_nothing() -> None:
 def test_text_of_others_is_stripped_of_everything_that_acts() -> None:
     hostile = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;http://evil\x1b\\link \x9b2J a\x00b\x7f \ud800 </script>"
     assert harmless(hostile) == "red  link  a\ufffdb\ufffd \ufffd </script>"
-    assert harmless("\u202eabc") == "\u202eabc", "direction is for whoever shows it to isolate"
+    assert harmless("\u202eabc\u2066") == "\ufffdabc\ufffd", "left open, it would turn what stands behind it"
     assert len(harmless("x" * 100_000)) == WIDTH
     msgspec.json.encode(harmless(hostile))
 

@@ -139,7 +139,7 @@ def test_the_metrics_are_what_the_client_librarys_own_parser_takes() -> None:
         assert samples["flodl_samples_per_second",] == 200.0
         assert samples["flodl_phase", "training"] == 1.0 and samples["flodl_phase", "done"] == 0.0
         assert samples["flodl_rank_samples_per_second", "0", HOSTILE] == 120.0
-        shown = "</script><b>\u202e\"'{}"
+        shown = "</script><b>\ufffd\"'{}"
         assert samples["flodl_evaluation", shown] == 0.9 and samples["flodl_host_cpu_share", shown] == 0.5
         assert samples["flodl_gpu_busy_share", "0", shown] == 0.9
 

@@ -11,16 +11,17 @@ NEW_LINES = 400  # of all processes in one piece of news: it has to fit through 
 WIDTH = 400  # characters of a line
 SOURCES = 2048
 
-# CSI and OSC sequences, two-character escapes, and what is left of C0 and C1
+# CSI and OSC sequences, two-character escapes, what is left of C0 and C1, and marks that turn the direction of writing:
+# one that is left open would reach out of the element that isolates it
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[@-_a-z]?|\x9b[0-?]*[ -/]*[@-~]"
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]|[\u202a-\u202e\u2066-\u2069]")
 
 
 def harmless(text: str, width: int = WIDTH) -> str:
-    """`text` without escape sequences and control characters, shortened. Marks that turn the direction of writing stay:
-    whoever shows the text isolates it.
+    """`text` without escape sequences and control characters, shortened; what would turn the direction of
+    writing is shown as a replacement character.
     """
     text = _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _ESCAPES.sub("", text[: 4 * width]))
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,5 +1,5 @@
 // Charts by uPlot (the global of vendor/uplot): lines over the run's time. They draw from the document of /history.json.
-import { count, duration, el, figure, percent, bytes } from "./text.js";
+import { bytes, duration, el, figure, isolated, percent, rate } from "./text.js";
 import { newest } from "./store.js";
 
 const SERIES = 8;
@@ -90,7 +90,7 @@ export class Chart {
       {
         width: Math.max(120, this.box.clientWidth),
         height: this.height,
-        padding: [8, 8, 0, 0],
+        padding: [8, 20, 0, 0],
         cursor: { y: false, drag: { x: true, y: false }, points: { show: !many } },
         legend: { show: !many && this.series.length > 1, live: true },
         scales: { x: { time: false }, y: range ? { range } : {} },
@@ -171,21 +171,21 @@ export function drawTraining(charts, doc) {
   if (metrics.length) {
     const numbers = epochs.epoch.map((epoch) => epoch + 1);
     charts.chart("eval", "Evaluation of the averaged model", { x: (epoch) => (Number.isInteger(epoch) ? `${epoch}` : ""), xLabel: "epoch", points: true }).show(
-      metrics.map(([name]) => ({ label: name })), [numbers, ...metrics.map(([, column]) => column)],
-      metrics.slice(0, 3).map(([name, column]) => `${name.slice(0, 40)} ${figure(newest(column))}`).join(", "));
+      metrics.map(([name]) => ({ label: isolated(name) })), [numbers, ...metrics.map(([, column]) => column)],
+      metrics.slice(0, 3).map(([name, column]) => `${isolated(name.slice(0, 40))} ${figure(newest(column))}`).join(", "));
   }
   const rates = Object.keys(ranks.rate).sort((one, other) => one - other);
   if (rates.length) {
     const now = rates.map((rank) => newest(ranks.rate[rank])).filter((value) => value !== null).sort((one, other) => one - other);
     const words = rates.length > FEW
-      ? `${rates.length} ranks: ${count(now[0] ?? 0)} to ${count(now[now.length - 1] ?? 0)}, median ${count(now[now.length >> 1] ?? 0)}`
-      : now.length ? `${count(now.reduce((sum, value) => sum + value, 0))} while all are busy` : "";
-    charts.chart("rates", "Samples per busy second, by rank", { range: fromZero, format: count }).show(
+      ? `${rates.length} ranks: ${rate(now[0] ?? 0)} to ${rate(now[now.length - 1] ?? 0)}, median ${rate(now[now.length >> 1] ?? 0)}`
+      : now.length ? `${rate(now.reduce((sum, value) => sum + value, 0))} while all are busy` : "";
+    charts.chart("rates", "Samples per busy second, by rank", { range: fromZero, format: rate }).show(
       rates.map((rank) => ({ label: `rank ${rank}` })), [ranks.t, ...rates.map((rank) => ranks.rate[rank])], words);
   }
   if (totals.t.length) {
-    charts.chart("total", "Samples per second, together", { range: fromZero, format: count }).show(
-      [{ label: "samples/s" }], [totals.t, totals.samples_per_s || []], count(newest(totals.samples_per_s) ?? 0));
+    charts.chart("total", "Samples per second, together", { range: fromZero, format: rate }).show(
+      [{ label: "samples/s" }], [totals.t, totals.samples_per_s || []], rate(newest(totals.samples_per_s) ?? 0));
     if (rates.length > 1) {
       charts.chart("balance", "Balance, and share of averaging", { range: share, format: percent }).show(
         [{ label: "balance" }, { label: "averaging", color: "s1", dash: [6, 3] }], [totals.t, totals.balance || [], totals.sync_share || []],
@@ -200,11 +200,11 @@ export function drawHosts(charts, doc) {
     const cards = Object.keys(load).filter((name) => /^gpu\d+$/.test(name)).sort((one, other) => one.slice(3) - other.slice(3));
     const busy = cards.map((card) => ({ label: `GPU ${card.slice(3)}` }));
     const gpus = cards.length ? `, GPUs ${cards.map((card) => percent(newest(load[card]))).join(" ")}` : "";
-    charts.chart(`load ${host}`, host, { height: 120, range: share, format: percent }).show(
+    charts.chart(`load ${host}`, isolated(host), { height: 120, range: share, format: percent }).show(
       [{ label: "CPU" }, { label: "memory", color: "s4", dash: [6, 3] }, ...busy],
       [load.t, load.cpu || [], load.memory || [], ...cards.map((card) => load[card])],
       `CPU ${percent(newest(load.cpu))}, memory ${percent(newest(load.memory))}${gpus}`);
-    charts.chart(`net ${host}`, `${host}: network`, { height: 120, range: fromZero, format: bytes }).show(
+    charts.chart(`net ${host}`, `${isolated(host)}: network`, { height: 120, range: fromZero, format: bytes }).show(
       [{ label: "in" }, { label: "out", color: "s1", dash: [6, 3] }], [load.t, load.rx || [], load.tx || []],
       `in ${bytes(newest(load.rx))}/s, out ${bytes(newest(load.tx))}/s`);
   }

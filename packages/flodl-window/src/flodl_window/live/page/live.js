@@ -34,6 +34,7 @@ function connect() {
     if (doc.run !== page.doc.run) {
       page.training.clear();
       page.hosts.clear();
+      delete byId("source").dataset.chosen;
     }
     page.doc = doc;
     page.stateAt = performance.now();
@@ -135,6 +136,7 @@ try {
 setTheme(remembered in THEMES ? remembered : "auto");
 byId("theme").addEventListener("click", nextTheme);
 byId("source").addEventListener("change", () => {
+  byId("source").dataset.chosen = "yes"; // from now on no verdict chooses another
   page.dirty = true;
   page.due = 0;
 });

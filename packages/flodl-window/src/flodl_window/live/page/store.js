@@ -9,6 +9,12 @@ export function emptyDocument() {
   return { run: "", mode: "", now: 0, totals: { t: [] }, ranks: { t: [], rate: {} }, epochs: { t: [], epoch: [], eval: {} }, timeline: [], hosts: {}, tails: {}, marks: [], state: null };
 }
 
+/** `object[name]`, made when it is not there: a host or a metric may be called "constructor" or "__proto__". */
+function own(object, name, make) {
+  if (!Object.hasOwn(object, name)) Object.defineProperty(object, name, { value: make(), enumerable: true, writable: true, configurable: true });
+  return object[name];
+}
+
 /** Lays a piece of news over the document. */
 export function learn(doc, news) {
   doc.now = news.now;
@@ -21,12 +27,14 @@ export function learn(doc, news) {
   for (const epoch of news.epochs || []) learnEpoch(doc.epochs, epoch);
   for (const [host, load] of Object.entries(news.hosts || {})) {
     const { t, facts, ...values } = load;
-    const kept = (doc.hosts[host] ||= { t: [], facts });
+    const kept = own(doc.hosts, host, () => ({ t: [], facts }));
     kept.facts = facts;
     addPoint(kept, kept, t, values);
   }
   for (const [source, lines] of Object.entries(news.tails || {})) {
-    doc.tails[source] = [...(doc.tails[source] || []), ...lines].slice(-MOST_LINES);
+    const kept = own(doc.tails, source, () => []);
+    kept.push(...lines);
+    kept.splice(0, Math.max(0, kept.length - MOST_LINES));
   }
   doc.marks = [...doc.marks, ...(news.marks || [])].slice(-MOST_MARKS);
 }
@@ -35,8 +43,8 @@ function learnEpoch(epochs, { eval: metrics, ...row }) {
   epochs.eval ||= {};
   const length = epochs.t.length;
   for (const [name, value] of Object.entries(row)) (epochs[name] ||= Array(length).fill(null)).push(value);
-  for (const name of Object.keys(metrics)) epochs.eval[name] ||= Array(length).fill(null);
-  for (const [name, column] of Object.entries(epochs.eval)) column.push(metrics[name] ?? null);
+  for (const name of Object.keys(metrics)) own(epochs.eval, name, () => Array(length).fill(null));
+  for (const [name, column] of Object.entries(epochs.eval)) column.push(Object.hasOwn(metrics, name) ? metrics[name] : null);
 }
 
 /** One more reading; when there are too many, every second one goes. `columns` may be `owner` itself. */

@@ -12,9 +12,19 @@ export function el(tag, properties = {}, ...children) {
   return made;
 }
 
+/** `text` with its overrides and isolates of direction made visible: one that is left open would turn what stands behind it. */
+export function upright(text) {
+  return String(text).replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
 /** Text of somebody else's, isolated. */
 export function theirs(text, properties = {}) {
-  return el("bdi", properties, String(text));
+  return el("bdi", properties, upright(text));
+}
+
+/** The same inside a longer text. */
+export function isolated(text) {
+  return `\u2068${upright(text)}\u2069`;
 }
 
 /** Sets text only where it differs, so that selections and screen readers are left alone. */
@@ -35,6 +45,11 @@ export function figure(value) {
   if (size >= 1000) return count(value);
   if (size !== 0 && size < 0.001) return value.toExponential(2);
   return String(Number(value.toPrecision(4)));
+}
+
+/** Samples per second: whole ones, but for the slow. */
+export function rate(value) {
+  return Math.abs(value) < 10 ? figure(value) : count(value);
 }
 
 export function percent(value) {

@@ -41,7 +41,7 @@ export class Lanes {
       {
         width: Math.max(120, this.root.clientWidth - 16),
         height: this.height,
-        padding: [4, 8, 0, 0],
+        padding: [4, 20, 0, 0],
         legend: { show: false },
         cursor: { show: false },
         scales: { x: { time: false, range: (_, low, high) => [low, Math.max(high, low + 1)] }, y: { range: [0, Math.max(1, ranks.length)] } },

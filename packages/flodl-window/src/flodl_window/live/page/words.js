@@ -1,5 +1,5 @@
 // The page's words: phase and countdown, figures, who is in, who was turned away, what happened, output, verdict.
-import { bytes, count, duration, el, figure, percent, put, ranges, tally, theirs } from "./text.js";
+import { bytes, count, duration, el, figure, percent, put, ranges, rate, tally, theirs, upright } from "./text.js";
 import { newest } from "./store.js";
 
 const OPEN = ["waiting", "staging"];
@@ -24,10 +24,10 @@ export function showPhase(doc, at) {
   put(phase, state.phase);
   phase.dataset.phase = state.phase;
   byId("main").dataset.phase = state.phase;
-  put(byId("run"), state.run);
-  put(byId("mode"), state.mode);
+  put(byId("run"), upright(state.run));
+  put(byId("mode"), upright(state.mode));
   const why = state.why.replace(/; (closes|gives up) in \d+ s$/, "");
-  put(byId("why").firstElementChild, ENDED.includes(state.phase) ? "" : why);
+  put(byId("why").firstElementChild, ENDED.includes(state.phase) ? "" : upright(why));
   const left = state.window_remaining_secs;
   const cap = state.cap_remaining_secs;
   const countdown = byId("countdown");
@@ -58,7 +58,7 @@ export function showFigures(doc) {
   const metrics = Object.entries(doc.epochs.eval || {}).slice(0, 4);
   const figures = [
     ["epoch", String(progress.epoch + 1), `of ${progress.epochs}`],
-    ["samples per second", count(progress.samples_per_s), ""],
+    ["samples per second", rate(progress.samples_per_s), ""],
     ["loss", figure(newest(doc.epochs.loss) ?? progress.loss ?? null), ""],
     ...metrics.map(([name, column]) => [name, figure(newest(column)), ""]),
     ...((progress.ranks || []).length > 1 ? [["balance", figure(progress.balance ?? null), ""], ["averaging", percent(progress.sync_share ?? null), "of the time"]] : []),
@@ -139,18 +139,29 @@ export function showMarks(doc) {
     [...doc.marks].reverse().map(([t, kind, text]) => el("li", {}, el("span", { class: "at" }, duration(t)), el("span", { class: "kind" }, theirs(kind)), theirs(text, { class: "text" }))));
 }
 
+/** Whose output tells of a failure: the rank's that is its cause, else its relay's or agent's, else another one's of that host. */
+export function culprit(cause, sources) {
+  if (!cause?.host) return undefined;
+  const rank = cause.rank ?? null;
+  const wanted = rank !== null ? [`${cause.host}:${rank}`] : ["relay", "agent"].filter((part) => cause.what.includes(part)).map((part) => `${cause.host}:${part}`);
+  return wanted.find((source) => sources.includes(source)) ?? sources.find((source) => source.startsWith(`${cause.host}:`));
+}
+
 export function showLogs(doc) {
   const sources = Object.keys(doc.tails).sort(new Intl.Collator("en", { numeric: true }).compare);
   byId("logs").hidden = !sources.length;
   const select = byId("source");
   fill(select, sources, () => {
     const chosen = select.value;
-    return sources.map((source) => el("option", { value: source, selected: source === chosen }, source));
+    return sources.map((source) => el("option", { value: source, selected: source === chosen }, upright(source)));
   });
+  const guilty = doc.state?.phase === "failed" && !select.dataset.chosen ? culprit(doc.state.cause, sources) : undefined;
+  if (guilty) select.value = guilty;
   const source = sources.includes(select.value) ? select.value : sources[0];
   const box = byId("lines");
-  const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
-  fill(box, [source, doc.tails[source] || []], () => (doc.tails[source] || []).map((line) => el("div", {}, line)));
+  const atEnd = box.dataset.source !== source || box.scrollTop + box.clientHeight >= box.scrollHeight - 24;
+  box.dataset.source = source;
+  fill(box, [source, doc.tails[source] || []], () => (doc.tails[source] || []).map((line) => el("div", {}, upright(line))));
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
@@ -169,7 +180,7 @@ export function showVerdict(doc) {
       el("p", { class: "cause" }, theirs(failed && cause ? cause.what : state.why)),
       where && !cause.what.includes(cause.host) ? el("p", { class: "quiet" }, theirs(where)) : null,
       cause?.fix ? el("p", { class: "fix" }, theirs(cause.fix)) : null,
-      cause?.tail?.length ? el("div", { class: "lines", tabIndex: 0, role: "log", "aria-label": "its last lines" }, ...cause.tail.slice(-50).map((line) => el("div", {}, line))) : null,
+      cause?.tail?.length ? el("div", { class: "lines", tabIndex: 0, role: "log", "aria-label": "its last lines" }, ...cause.tail.slice(-50).map((line) => el("div", {}, upright(line)))) : null,
     ].filter(Boolean);
   });
 }
