@@ -67,7 +67,7 @@ def test_publishing_again_chains_the_next_run_with_nothing_to_edit_on_any_worker
     assert walkers[0].wait() < 0
 
 
-def test_who_fetched_before_the_publish_is_refused_at_the_door_and_comes_back_right(
+def test_who_fetched_before_the_publish_is_refused_at_the_door_though_first_and_comes_back_right(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     fleet.open_door(target_ranks=2)
@@ -79,12 +79,11 @@ def test_who_fetched_before_the_publish_is_refused_at_the_door_and_comes_back_ri
         fleet.tree("two")
         new = fleet.publish()
         run = fleet.train()
-        fleet.stand_by("attic")
-        until(lambda: (now := run.state()) and now.joined_ranks == 1, 40, lambda: run.text)
-    late.line(f"it holds run {old['run'][:8]}, attic holds {new['run'][:8]}")
+    late.line(f"it holds run {old['run'][:8]}, and run {new['run'][:8]} has been published over it")
+    late.line(f"run {new['run'][:8]} is here and built")
+    fleet.stand_by("attic")
     run.done()
     assert said(run, "tree two") == 2 and not said(run, "tree one"), run.text
-    late.line(f"run {new['run'][:8]} is here and built")
 
 
 def test_a_worker_builds_against_the_torch_that_it_is_told_to_hold(fleet: Fleet, standin_wheel: Any) -> None:

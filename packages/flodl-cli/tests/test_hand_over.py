@@ -82,7 +82,7 @@ def test_a_missing_tool_names_the_package_to_install(box: Box, words: list[str],
 def test_the_launcher_gets_the_run_and_the_words_untouched(box: Box) -> None:
     box.tool("flodl-window")
     (box.project / "fdl.yml").write_text(
-        "commands: {train: {run: python train.py, cluster: true, mode: cpu_sync, env: {A: 'x y'}}}"
+        "publish: {to: out}\ncommands: {train: {run: python train.py, cluster: true, mode: cpu_sync, env: {A: 'x y'}}}"
     )
     words = ["--lr", "-1", "", "a b", "--", "--json", "é\n$"]
     sub = box.project / "sub"
@@ -94,7 +94,7 @@ def test_the_launcher_gets_the_run_and_the_words_untouched(box: Box) -> None:
     assert recorded["cwd"] == str(box.project)
     config = blob.decode(env[environ.CONFIG_JSON], LaunchConfig, "config")
     assert (config.mode, config.manifest, config.env) == ("cpu_sync", str(box.project / "fdl.yml"), {"A": "x y"})
-    assert config.cluster is not None
+    assert config.cluster is not None and config.served == "out"
     assert (config.cluster.workers[0].host, config.cluster.workers[0].local_devices) == ("here", "cpu:2")
     assert env[environ.FDL_CMD] == "train"
     assert env[environ.HOST_USER] == "op"

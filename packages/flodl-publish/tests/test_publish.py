@@ -11,6 +11,7 @@ import yaml
 from publish_worlds import World, content, git, whole, write
 
 from flodl_wire import environ
+from flodl_wire.served_runs import newer_run
 
 PROJECT = {"train.py": "import model\n", "model.py": "x = 1\n", "notes.txt": "hello\n"}
 
@@ -225,3 +226,11 @@ def test_a_typo_in_bin_leaves_the_run_published_last_alone(made: World) -> None:
     run = made.publish("--bin", "train.py")["run"]
     assert "did you mean train.py?" in made.publish_error("--bin", "trian.py")
     assert made.fetch()["run"] == run
+
+
+def test_the_runs_that_a_folder_has_held_are_written_down_for_its_window(world: World) -> None:
+    write(world.source, {"train.py": ""})
+    runs = [world.publish("--bin", "train.py")["run"] for _ in range(3)]
+    assert world.publish("--bin", "train.py", "--build", "false")["error"]
+    assert newer_run(world.served, runs[0]) == newer_run(world.served, runs[1]) == runs[2]
+    assert newer_run(world.served, runs[2]) == ""

@@ -39,6 +39,20 @@ def knock(world: Driven, link: int, message: Hello, address: str = "10.0.0.66") 
     return answers(world.do(ev.HelloReceived(link, message, address)), link)
 
 
+# a run that has been published over
+
+
+def test_a_stale_walk_in_is_refused_although_it_comes_first_and_binds_nobody() -> None:
+    world = window()
+    for hi in (hello("late", run_id="a" * 32), hello("late", run_id="a" * 32, rehearsal=True)):
+        out = world.do(ev.HelloReceived(50, hi, "10.0.0.66", newer_run="b" * 32))
+        (refused,) = answers(out, 50)
+        assert isinstance(refused, Reject) and refused.code == "run-superseded" and ev.Shut(50) in out
+        assert refused.why == "it holds run aaaaaaaa, and run bbbbbbbb has been published over it"
+    (answer,) = knock(world, 51, hello("fresh", run_id="b" * 32))
+    assert isinstance(answer, Accept)
+
+
 # models that differ
 
 

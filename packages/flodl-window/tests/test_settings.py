@@ -37,6 +37,13 @@ def test_a_file_wins_over_the_environment_and_fdl_over_a_bare_cluster(
     assert named.mode == "torch" and named.cluster is not None
 
 
+def test_where_this_box_publishes_to_is_known_from_its_publish_block(tmp_path: Path) -> None:
+    for publish, served in (({"to": "out"}, tmp_path / "out"), ({}, Path.home() / ".flodl/run"), ([], None)):
+        document = {"cluster": CLUSTER, "manifest": str(tmp_path / "fdl.yml"), "publish": publish}
+        settled = settings.settle(settings.read_config(write(tmp_path, document)), "cpu_sync", ["x"], fanout=False)
+        assert settled.served == (served or Path.home() / ".flodl/run")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

@@ -190,10 +190,13 @@ def _plan_launch(run: Run, project: Project, command: Command, cluster: Cluster,
     from flodl_wire.specs import LaunchConfig
 
     cwd = os.path.relpath(command.folder, project.root)
+    publishing = project.config.get("publish")
+    to = publishing.get("to") if publishing is not None else None
     config = LaunchConfig(
         cluster=cluster,
         mode=mode,
         manifest=project.manifest,
+        served=to.value if to is not None and isinstance(to.value, str) else "",
         any_port=project.config.get("cluster") is None,  # a world of this box alone: two of them may go on at once
         env=command.env,
         cwd="" if cwd == os.curdir else cwd,

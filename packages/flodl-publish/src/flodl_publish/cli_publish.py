@@ -13,6 +13,7 @@ from flodl_publish.settings import Handed, Settings
 from flodl_publish.standing import Glance
 from flodl_wire import exits
 from flodl_wire.faults import printable
+from flodl_wire.served_runs import DEFAULT_SERVED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -28,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     add("--bin", metavar="FILE", help="what workers run, relative to the project's folder; *.py runs with its Python")
     add("--cwd", metavar="DIR", help="the project's folder in the source (its root)")
     add("--build", metavar="LINE", help="a shell line that builds it (what the files imply: uv sync, cargo build, …)")
-    add("--to", metavar="DIR", help=f"the served folder ({settings.DEFAULT_TO})")
+    add("--to", metavar="DIR", help=f"the served folder ({DEFAULT_SERVED})")
     add("--identity", metavar="KEY", help="the ssh key for a source that is pulled")
     add("--gate", metavar="VARIANT", action="append", default=[], help="build against this libtorch, too; repeatable")
     add("--no-build", action="store_true", help="skip the gate; the manifest says so")

@@ -38,7 +38,7 @@ from flodl_publish.settings import Settings
 from flodl_publish.source import without_secrets
 from flodl_publish.standing import Glance
 from flodl_publish.tree import SIDECAR, Tree
-from flodl_wire import environ
+from flodl_wire import environ, served_runs
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.libtorch import Variant
 
@@ -236,6 +236,8 @@ def _commit(
             built=not wish.no_build,
             digest=filled.digest,
         )
+        # ahead of the manifest: from now on the window of this box sends a worker with another run back for this one
+        write_whole(place.root / served_runs.FILE, served_runs.with_run(place.root, manifest.run), sync=False)
         write_whole(place.manifest, manifest.render())
     report.run, report.published_epoch, report.built = manifest.run, manifest.published_epoch, manifest.built
     report.toolchain, report.digest = manifest.toolchain, manifest.as_dict()["digest"]

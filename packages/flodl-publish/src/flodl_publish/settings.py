@@ -15,9 +15,9 @@ from flodl_publish import run_manifest, source
 from flodl_publish.source import Source
 from flodl_wire import environ
 from flodl_wire.faults import Refused
+from flodl_wire.served_runs import DEFAULT_SERVED
 
 KEYS = ("source", "bin", "cwd", "build", "to", "identity", "args")
-DEFAULT_TO = "~/.flodl/run"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def settle(given: Handed, flags: Mapping[str, str | None], tail: list[str] | Non
     program = merged["bin"]
     if program.startswith(("/", "~")) or run_manifest.leads_out(f"{cwd or '.'}/{program}"):
         raise _refuse("bin", f"{program!r} leads out of the source", "name it relative to the project's folder (--cwd)")
-    to = _place("to", str(merged.get("to", DEFAULT_TO)), given.project if flags.get("to") is None else None)
+    to = _place("to", str(merged.get("to", DEFAULT_SERVED)), given.project if flags.get("to") is None else None)
     identity = str(merged.get("identity", ""))
     if identity:
         identity = str(_place("identity", identity, given.project if flags.get("identity") is None else None))

@@ -22,6 +22,7 @@ class HelloReceived:
     hello: Hello
     address: str
     keyed: bool = True  # it proved the salt or token; False at an open door only
+    newer_run: str = ""  # it holds a run that this box has published another over: this one
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flodl_window import modes
 from flodl_window.cohort import Cohort
@@ -34,6 +35,7 @@ class Charter:
     fanout: bool = True  # we start the roster's agents ourselves
     hub_socket: str = ""  # the hub's Unix socket, for relays of this very box
     sites: dict[str, Site] = field(default_factory=dict)  # what was built for a host before
+    served: Path | None = None  # where this box publishes to
 
 
 def form_world(charter: Charter, ledger: Ledger) -> tuple[list[RankPlace], dict[str, WorldFormed]]:

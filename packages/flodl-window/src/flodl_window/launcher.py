@@ -38,6 +38,7 @@ from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
 from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFormed
+from flodl_wire.served_runs import newer_run
 from flodl_wire.specs import FanoutEvent
 from flodl_wire.state import State
 
@@ -263,7 +264,8 @@ class Launcher:
 
     def link_hello(self, link: JoinLink, hello: Hello) -> None:
         self._links[link.number] = link
-        self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed))
+        newer = newer_run(self.charter.served, hello.run_id) if self.charter.served else ""
+        self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed, newer))
 
     def link_message(self, link: JoinLink, message: JoinUp) -> None:
         if isinstance(message, (Beat, Log, HostLoad)):

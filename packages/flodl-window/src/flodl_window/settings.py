@@ -23,6 +23,7 @@ from flodl_window.words import listed
 from flodl_wire import blob, deadlines, entry_words, environ
 from flodl_wire.config import Cluster, JoinWindow, check_cluster, parse_cluster
 from flodl_wire.faults import Refused
+from flodl_wire.served_runs import served_folder
 from flodl_wire.specs import LaunchConfig, Site
 
 
@@ -40,6 +41,7 @@ class Settings:
     sites: dict[str, Site]
     roster: list[roster.RosterHost]
     notes: list[str]
+    served: Path | None = None  # where this box publishes to
 
     @property
     def loopback_only(self) -> bool:
@@ -92,6 +94,8 @@ def _from_file(file: str) -> LaunchConfig:
     except msgspec.ValidationError as err:
         raise Refused("bad-config", what, str(err), "fdl config show --json prints what belongs there") from None
     config.cluster = parse_cluster(data["cluster"])
+    to = data["publish"].get("to") if isinstance(data.get("publish"), dict) else None
+    config.served = to if isinstance(to, str) else ""
     for name in config.env:
         if not environ.is_valid_name(name) or environ.is_reserved(name):
             why = "it is no name of a variable" if not environ.is_valid_name(name) else "flodl sets it itself"
@@ -127,9 +131,11 @@ def settle(config: LaunchConfig, mode: str | None, argv: list[str], *, fanout: b
     if fanout and contained and cluster.controller.host in roster.LOOPBACK_NAMES:
         who = f"the container of {listed(contained)} dials {cluster.controller.host}"
         notes.append(f"{who}: its service needs `network_mode: host`, or controller.host an address it reaches")
-    return Settings(
+    made = Settings(
         cluster, chosen, argv, fanout, _hash(config.manifest), config.env, config.cwd, config.sites, hosts, notes
     )
+    made.served = served_folder(config.served, str(Path(config.manifest).parent) if config.manifest else ".")
+    return made
 
 
 def _hash(manifest: str | None) -> str:
@@ -167,4 +173,5 @@ def charter(settings: Settings, run: str, port: int, loopback: bool) -> Charter:
         sites=settings.sites,
         gpu_ram_share=cluster.gpu_ram_share,
         fanout=settings.fanout and bool(settings.roster),
+        served=settings.served,
     )

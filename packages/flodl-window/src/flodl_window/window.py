@@ -25,6 +25,7 @@ class Window:
     def admit(self, event: HelloReceived, phase: Phase, now: float, *, replace: bool = False) -> Entry:
         """Write a host down; `replace`: its own dead entry makes room. Raises Refused, and then nothing has changed."""
         self._check_open(event, phase)
+        self._check_run(event)
         entry = self.ledger.admit(event.hello, event.link, event.address, now - self.opened, replace=replace)
         self.refusals.forgive(entry.host, event.address)
         return entry
@@ -36,6 +37,7 @@ class Window:
     def rehearse(self, event: HelloReceived, phase: Phase, now: float) -> Accept:
         """What it would be told; nothing is written down and no salt is given. Raises Refused."""
         self._check_open(event, phase)
+        self._check_run(event)
         return self._accept(self.ledger.rehearse(event.hello), None, now)
 
     def note(self, event: HelloReceived, refused: Refused, phase: Phase, now: float) -> int:
@@ -76,4 +78,15 @@ class Window:
                 f"cannot admit {event.hello.host or 'a host'}",
                 f"the window is closed: the run is {phase.value}",
                 "dial again for the next run (fdl join --persist does)",
+            )
+
+    @staticmethod
+    def _check_run(event: HelloReceived) -> None:
+        """A stale walk-in that came first would bind the cohort to its run, and keep everybody else out."""
+        if event.newer_run:
+            raise Refused(
+                "run-superseded",
+                f"cannot admit {event.hello.host or 'a host'}",
+                f"it holds run {event.hello.run_id[:8]}, and run {event.newer_run[:8]} has been published over it",
+                "it takes the new run when it dials again",
             )

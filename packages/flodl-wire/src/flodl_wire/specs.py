@@ -161,6 +161,7 @@ class LaunchConfig(msgspec.Struct, omit_defaults=True):
     env: dict[str, str] = {}  # `env:` of the command: to every rank, over cluster.env and under the worker's own
     cwd: str = ""  # the command's folder, relative to the project folder on every host (`path:` commands)
     sites: dict[str, Site] = {}  # by host
+    served: str = ""  # `publish.to`: where this box publishes to; "" for ~/.flodl/run
     any_port: bool = False  # nobody chose the port: when it is taken, any free one will do
 
 
