@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import json
 import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from flodl_planes.coordinator.hub_events import (
     CheckpointWritten,
@@ -72,14 +74,16 @@ class Case:
     evaluate_ms: float = 0.0
     latency_ms: float = 0.5  # one message between a rank and the hub
     jitter: float = 0.05  # standard deviation of a batch's time, as a share of it
+    mood: float = 0.0  # and of a rank's speed, which it keeps for half a second
     mode: str = "cpu_cadence"
+    elche: dict[str, Any] = field(default_factory=dict)
     link: Link | None = None  # instead of sync_ms: what an average costs over it
     change: tuple[float, Sequence[float]] | None = None  # from so many seconds on: these speeds
 
 
 @dataclass
 class Outcome:
-    """`efficiency`: samples per second over what the ranks do alone, added up."""
+    """`efficiency`: samples per second over what the ranks do alone, evaluations counted in, added up."""
 
     result: RunResult
     efficiency: float
@@ -100,13 +104,18 @@ class World:
         self._serial = 0
         self._coordinator = Coordinator("sim", case.mode)
         self._idle_since: dict[int, float] = {}
+        self._ready: dict[int, list[Plan]] = {}  # that have come and not been begun
+        self._busy: set[int] = set()
+        self._owed: set[int] = set()  # cpu_async: ranks whose last deposit's average is still to come
+        self._standing: dict[int, Deposit] = {}  # and what of theirs waits for it
+        self._moods: dict[int, tuple[float, float]] = {}  # rank → (until when, how much slower than stated)
         self._sync: dict[int, float] = {}
         self._costs: list[tuple[float, float]] = []  # (when it began, ms) of every average
 
     def run(self) -> Outcome:
         case = self.case
         ranks = range(len(case.ms))
-        terms = Terms(case.mode, case.samples, case.batch, case.epochs, 0, case.evaluate_ms > 0)
+        terms = Terms(case.mode, case.samples, case.batch, case.epochs, 0, case.evaluate_ms > 0, elche=case.elche)
         self._tell(Form([RankPlace(rank, "box", rank, "cpu") for rank in ranks]))
         self._tell(RelayJoined("box", list(ranks)))
         for rank in ranks:
@@ -120,8 +129,14 @@ class World:
             act()
         if self.result is None:
             raise RuntimeError("the simulated run came to a stop before its end")
-        alone = sum(case.batch / ms * 1e3 for ms in case.ms)
+        alone = sum(map(self._alone, case.ms))
         return Outcome(self.result, self.result.samples_per_s / alone, self.windows, self._settled_sync())
+
+    def _alone(self, ms: float) -> float:
+        """Samples per second of one rank by itself; as in the run it evaluates behind every epoch but the last."""
+        case = self.case
+        samples = case.samples * case.epochs
+        return samples / (samples / case.batch * ms + (case.epochs - 1) * case.evaluate_ms * ms) * 1e3
 
     def _settled_sync(self) -> float | None:
         if len(self._costs) <= SETTLED + 1:
@@ -138,7 +153,7 @@ class World:
             elif isinstance(order, SendRank) and isinstance(order.message, Finish):
                 self._after(self.case.latency_ms, lambda rank=order.rank: self._tell(FromRank(rank, Leaving())))  # type: ignore[misc]
             elif isinstance(order, SendRank) and isinstance(order.message, Plan):
-                self._work(order.rank, order.message)
+                self._after(self.case.latency_ms, lambda to=order.rank, plan=order.message: self._lay_ready(to, plan))  # type: ignore[misc]
             elif isinstance(order, Tell) and isinstance(order.message, Finished):
                 self.result = order.message.result
             elif isinstance(order, Tell) and isinstance(order.message, HubFailed):
@@ -157,9 +172,11 @@ class World:
         )
         cost = (self.case.link.sync_ms if self.case.link else self.case.sync_ms) * self._noise()
         self._costs.append((self.now, cost))
-        self._after(cost, lambda: self._tell(RoundDone(round.round, round.attempt)))
+        self._after(
+            cost + 1e-6, lambda: self._tell(RoundDone(round.round, round.attempt))
+        )  # what it sends comes behind
         for rank in range(len(self.case.ms)):
-            self._sync[rank] = cost
+            self._sync[rank] = 0.0 if round.apart else cost
             self._after(self.case.latency_ms + cost, lambda rank=rank: self._applied(rank, round))  # type: ignore[misc]
 
     def _applied(self, rank: int, round: Round) -> None:
@@ -167,11 +184,37 @@ class World:
             self._after(
                 self.case.latency_ms, lambda: self._tell(FromRank(rank, Applied(round.round, self._sync[rank])))
             )
+        self._owed.discard(rank)
+        if rank in self._standing:
+            self._hand_in(rank, self._standing.pop(rank))
         plan = round.plans.get(str(rank))
         if plan is not None:
-            self._work(rank, plan)
+            self._lay_ready(rank, plan)
+
+    def _lay_ready(self, rank: int, plan: Plan) -> None:
+        self._ready[rank] = sorted([*self._ready.get(rank, []), plan], key=lambda plan: plan.window)
+        self._go_on(rank)
+
+    def _go_on(self, rank: int) -> None:
+        if rank not in self._busy and self._ready.get(rank):
+            self._busy.add(rank)
+            self._work(rank, self._ready[rank].pop(0))
+
+    def _hand_in(self, rank: int, deposit: Deposit) -> None:
+        """In cpu_async not before the average of the deposit before it is in."""
+        if rank in self._owed:
+            self._standing[rank] = deposit
+            return
+        if self.case.mode == "cpu_async":
+            self._owed.add(rank)
+        self._busy.discard(rank)
+        self._idle_since[rank] = self.now
+        self._after(self.case.latency_ms, lambda: self._tell(FromRank(rank, deposit)))
+        self._go_on(rank)
 
     def _work(self, rank: int, plan: Plan) -> None:
+        if plan.further:
+            self._owed.discard(rank)  # no average lies between the pieces of a window
         wait_ms = (self.now - self._idle_since.get(rank, self.now)) * 1e3
         speeds = self.case.change[1] if self.case.change and self.now > self.case.change[0] else self.case.ms
         began = 0.0
@@ -182,7 +225,9 @@ class World:
                 lambda: self._tell(FromRank(rank, EvalDone(epoch, {"accuracy": 0.9}, began))),
             )
         samples = sum(count for _, count in plan.spans)
-        times = [speeds[rank] * self._noise() for _, count in plan.spans for _ in range(-(-count // self.case.batch))]
+        times: list[float] = []
+        for _ in range(sum(-(-count // self.case.batch) for _, count in plan.spans)):
+            times.append(speeds[rank] * self._noise() * self._mood(rank, self.now + (began + sum(times)) / 1e3))
         deposit = Deposit(
             plan.window,
             steps=len(times),
@@ -190,15 +235,18 @@ class World:
             compute_ms=sum(times),
             first_ms=times[0] if times else 0.0,
             wait_ms=wait_ms,
-            sync_ms=self._sync[rank],
+            sync_ms=0.0 if plan.further else self._sync[rank],
             loss_sum=float(samples),
             loss_samples=samples,
         )
-        self._after(began + sum(times), lambda: self._idle(rank))
-        self._after(began + sum(times) + self.case.latency_ms, lambda: self._tell(FromRank(rank, deposit)))
+        self._after(began + sum(times), lambda: self._hand_in(rank, deposit))
 
-    def _idle(self, rank: int) -> None:
-        self._idle_since[rank] = self.now
+    def _mood(self, rank: int, at: float) -> float:
+        until, factor = self._moods.get(rank, (0.0, 1.0))
+        if at >= until:
+            until, factor = at + 0.5, max(0.3, self._random.gauss(1.0, self.case.mood))
+            self._moods[rank] = until, factor
+        return factor
 
     def _noise(self) -> float:
         return max(0.2, self._random.gauss(1.0, self.case.jitter))
@@ -224,6 +272,8 @@ CASES = [
     replace(
         CHARLM, name="charlm 3 ranks, one changes", ms=(60.0, 60.0, 150.0), epochs=4, change=(60.0, (150.0, 60.0, 60.0))
     ),
+    replace(DIGITS, name="2.5:1, short epochs, moods", ms=(14.0, 35.0), epochs=40, batch=16, mood=0.08),
+    replace(DIGITS, name="1:2:4, short epochs, moods", ms=(14.0, 28.0, 56.0), epochs=40, batch=16, mood=0.08),
     replace(DIGITS, name="digits 2.5:1, cpu_sync", mode="cpu_sync", epochs=20),
     replace(LARGE, name="25 M, 50 Mbit/s", link=Link(50, 25e6)),
     replace(LARGE, name="25 M, 50 Mbit/s, int8", link=Link(50, 25e6, share=0.252)),
@@ -269,6 +319,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="BATCHES",
         help="an evaluation, in batches of the rank that does it",
     )
+    made.add_argument("--mood", type=float, default=0.0, metavar="SHARE", help="how much speeds wander")
+    made.add_argument("--elche", type=json.loads, default={}, metavar="JSON", help="the cadence's settings")
     made.add_argument("--mode", default="cpu_cadence")
     made.add_argument(
         "--link", metavar="MBIT:PARAMETERS[:MS]", type=link, help="a road instead of --sync, e.g. 50:25e6 or 100:4e6:20"
@@ -282,7 +334,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.ms:
         speeds = tuple(float(word) for word in args.ms.split(","))
         sizes = (args.samples, args.batch, args.epochs, args.sync, args.evaluate)
-        cases = [Case("yours", speeds, *sizes, mode=args.mode, link=args.link)]
+        cases = [Case("yours", speeds, *sizes, mode=args.mode, link=args.link, mood=args.mood, elche=args.elche)]
     print("\n".join(table(cases)))
     return 0
 

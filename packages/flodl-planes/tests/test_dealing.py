@@ -6,8 +6,8 @@ from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.settings import Settings
 
 
-def paced(ms: dict[int, float], **settings: int) -> Paced:
-    cadence = Cadence(ms, Settings(**settings))  # type: ignore[arg-type]
+def paced(ms: dict[int, float], progressive: bool = False, **settings: int) -> Paced:
+    cadence = Cadence(ms, Settings(progressive=progressive, **settings))  # type: ignore[arg-type]
     if any(ms.values()):
         cadence.report({rank: Measured(10, 10 * speed, 10 * speed, speed) for rank, speed in ms.items()}, 0.0)
     return Paced(cadence)
@@ -50,3 +50,85 @@ def test_an_evaluation_longer_than_a_window_makes_the_window_longer() -> None:
 
 def test_in_lockstep_the_last_ranks_go_without_at_an_epochs_end() -> None:
     assert windows(Lockstep(), [0, 1, 2], 7) == [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
+
+
+def held(dealer: Paced, batches: int = 90) -> tuple[Pool, list[int]]:
+    """A pool and what of it is dealt at once to ranks 0 and 1."""
+    pool = Pool(batches * 10, 10)
+    shares = dealer.deal(pool, [0, 1], batches, {})
+    return pool, [batches_in(shares[rank], 10) for rank in (0, 1)]
+
+
+def further(
+    dealer: Paced, pool: Pool, done: dict[int, float], busy: dict[int, float | None], way: float = 0.0
+) -> dict[int, int]:
+    """`done`: rank → what its batches have taken."""
+    spans = dealer.further(pool, dict.fromkeys(done, 3), done, busy, dict.fromkeys(done, way))
+    return {rank: batches_in(pieces, 10) for rank, pieces in spans.items()}
+
+
+def test_half_of_a_window_is_held_back_while_only_first_batches_are_known() -> None:
+    pool, dealt = held(paced({0: 4.0, 1: 10.0}, progressive=True))
+    assert (dealt, pool.batches) == ([13, 5], 72), "a full window of 35 batches, of which 17 are for later"
+
+
+def test_who_is_done_first_gets_half_of_what_it_should_still_get_and_the_last_one_all() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, anchor=90)
+    pool, dealt = held(dealer)
+    assert dealt == [32, 13] and dealer.holds_back
+    assert further(dealer, pool, {0: 4.0}, {1: 50.0}) == {0: 18}
+    assert further(dealer, pool, {1: 10.0}, {0: 40.0}) == {1: 5}
+    while pool.batches:
+        assert further(dealer, pool, {0: 4.0, 1: 10.0}, {})
+    assert further(dealer, pool, {0: 4.0, 1: 10.0}, {}) == {}
+
+
+def test_a_window_in_the_middle_of_an_epoch_stays_as_large_as_its_counts() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True)
+    pool, dealt = held(dealer, 350)
+    given = sum(dealt)
+    while more := further(dealer, pool, {0: 4.0, 1: 10.0}, {}):
+        given += sum(more.values())
+    assert given == 35 and not dealer.holds_back
+
+
+def test_a_rank_that_turns_out_slower_than_it_was_taken_for_gets_less() -> None:
+    dealer = paced({0: 4.0, 1: 4.0}, progressive=True, anchor=90)
+    pool, _ = held(dealer)
+    shares = further(dealer, pool, {0: 4.0, 1: 12.0}, {})
+    assert shares[0] > 2 * shares[1] > 0
+
+
+def test_a_piece_that_is_not_worth_its_way_is_left_to_the_others() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, anchor=90)
+    pool, _ = held(dealer)
+    assert further(dealer, pool, {0: 4.0}, {1: 30.0}, way=60.0) == {}
+    assert further(dealer, pool, {0: 4.0}, {}, way=60.0) == {0: 23}, "there is nobody else"
+
+
+def test_nothing_is_held_back_over_a_long_way() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, anchor=90)
+    further(dealer, Pool(10, 10), {0: 4.0}, {}, way=40.0)
+    pool, dealt = held(dealer)
+    assert (dealt, pool.batches) == ([65, 25], 0)
+
+
+def test_nothing_is_held_back_where_speeds_are_what_they_were_taken_for() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True)
+    for _ in range(3):
+        dealer.report({rank: Measured(10, 10 * ms, 10 * ms, ms) for rank, ms in {0: 4.0, 1: 10.0}.items()}, 0.0, None)
+    assert held(dealer)[1] == [25, 10]
+
+
+def test_ranks_that_must_keep_in_step_get_no_further_pieces() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, max_batch_diff=3)
+    pool, _ = held(dealer)
+    assert further(dealer, pool, {0: 4.0}, {1: 100.0}) == {}
+
+
+def test_in_the_probe_a_rank_that_is_done_goes_on_until_the_last_has_begun_to_tell() -> None:
+    dealer = paced({0: 0.0, 1: 0.0}, progressive=True)
+    pool = Pool(900, 10)
+    dealer.deal(pool, [0, 1], 90, {})
+    assert further(dealer, pool, {0: 4.0}, {1: None}) == {0: 1}
+    assert further(dealer, pool, {1: 10.0}, {0: 4.0}) == {}, "its first batches are known now"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flodl_publish.index import TICK_NS, now_ns
 from flodl_publish.main import main
 
 TOOL = str(Path(sys.executable).parent / "flodl-publish")
@@ -32,13 +31,6 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-def rest(folder: Path) -> None:
-    """Until none of its files counts as just changed: such a one is read twice."""
-    newest = max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
-    while now_ns() < newest + 2 * TICK_NS:
-        pass
 
 
 @dataclass

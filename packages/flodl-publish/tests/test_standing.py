@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from publish_worlds import World, content, git, rest, whole, write
+from publish_worlds import World, content, git, whole, write
 
 from flodl_publish import main, selection
 
@@ -127,7 +127,6 @@ def test_a_deletion_that_is_not_committed_is_no_reason_for_the_long_way(world: W
     git(world.source, "init", "-q")
     git(world.source, "add", ".")
     (world.source / "sub/a.txt").unlink()
-    rest(world.source)
     for _ in range(4):
         publish(world)
     assert len(glances) == 2 and not (world.tree / "sub/a.txt").exists()
@@ -144,7 +143,6 @@ def test_what_git_does_not_look_at_is_never_taken_for_unchanged(world: World, od
         git(world.source / "inner", "add", ".")
     else:
         git(world.source, "update-index", f"--{odd}", "model.py")
-    rest(world.source)
     for _ in range(4):
         publish(world)
     assert len(glances) == (4 if odd == "a repository inside" else 2)

@@ -80,7 +80,7 @@ class Recorder:
         recorder = self
 
         def noted_hand_in(windows: Any, deposit: Any) -> Any:
-            recorder.note("deposit", steps=deposit.steps, state=state_of(recorder.model))
+            recorder.note("deposit", window=deposit.window, steps=deposit.steps, state=state_of(recorder.model))
             return hand_in(windows, deposit)
 
         def noted_average(windows: Any, plane: Any, opened: Any) -> Any:

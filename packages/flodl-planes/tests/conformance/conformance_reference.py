@@ -36,6 +36,8 @@ def deposits_of(found: dict[int, list[dict[str, Any]]]) -> dict[int, dict[int, d
         last, rounds = None, iter(numbers[1:])  # round 0 takes nobody's work
         for note in notes:
             if note["kind"] == "deposit":
+                if last is not None and last["window"] == note["window"]:  # a further piece of it
+                    note["steps"] += last["steps"]
                 last = note
             elif "round" in note and note["round"].round > 0:
                 into.setdefault(next(rounds), {})[rank] = last  # type: ignore[assignment]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from flodl_planes.coordinator.hub_events import (
@@ -58,7 +59,7 @@ class Paper:
     averaging: dict[str, Any] = field(default_factory=dict)  # wire and outer of the terms
     ms: Callable[[int], float] = lambda rank: 10.0
     late: Callable[[int], float] = lambda rank: 0.0
-    elche: dict[str, Any] = field(default_factory=dict)
+    elche: dict[str, Any] = field(default_factory=lambda: {"progressive": False})  # windows as they are first dealt
     now: float = 0.0
     said: list[HubOrder] = field(default_factory=list)
     plans: dict[int, Plan] = field(default_factory=dict)  # what each rank is about to do
@@ -148,7 +149,8 @@ class Paper:
         if plan.evaluate is not None:
             self.tell(FromRank(rank, EvalDone(plan.evaluate, {"accuracy": 0.5}, 3.0)))
         self.undone.discard(rank)
-        self.done[rank] = plan
+        spans = [*self.done[rank].spans, *plan.spans] if plan.further else plan.spans
+        self.done[rank] = msgspec.structs.replace(plan, spans=spans)
         if self.later.get(rank):
             self.plans[rank] = self.later[rank].pop(0)
             self.apart.add(rank)

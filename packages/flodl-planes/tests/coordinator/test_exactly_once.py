@@ -24,6 +24,7 @@ WORLDS = [
     st.integers(1, 3),
     st.sampled_from(["cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence"]),
     st.booleans(),
+    st.booleans(),
     st.data(),
 )
 def test_every_sample_is_merged_exactly_once(
@@ -34,10 +35,12 @@ def test_every_sample_is_merged_exactly_once(
     epochs: int,
     mode: str,
     evaluates: bool,
+    progressive: bool,
     data: Any,
 ) -> None:
     speed = {rank: data.draw(st.sampled_from([1.0, 2.5, 10.0, 300.0])) for ranks in hosts.values() for rank in ranks}
-    world = paper(hosts, samples, batch, epochs, mode, evaluates, ms=speed.__getitem__).load()
+    elche = {"progressive": progressive}
+    world = paper(hosts, samples, batch, epochs, mode, evaluates, ms=speed.__getitem__, elche=elche).load()
     needed = 2 if mode.startswith("nccl") else 1  # a single survivor has nobody to average with there
     deaths = data.draw(st.integers(0, max(0, sum(map(len, hosts.values())) - needed)))
     calm = 0

@@ -40,7 +40,7 @@ def refusal(world: Any, **of_rank_1: Any) -> Any:
 def test_terms_that_differ_are_refused_naming_the_term_and_who_says_what(
     paper: Any, term: str, value: Any, sentence: str
 ) -> None:
-    world = paper({"here": [0, 1, 2]})
+    world = paper({"here": [0, 1, 2]}, elche={})
     failed = refusal(world, terms=world.terms(**{term: value}))
     assert (failed.code, failed.what) == ("terms-differ", f"cannot train together: the ranks differ in {term}")
     assert failed.why == sentence

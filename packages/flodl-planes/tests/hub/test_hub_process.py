@@ -42,7 +42,7 @@ def test_two_ranks_train_and_leave_checkpoint_metrics_and_result(bench: Any, num
     done = sorted(position for rank in ranks for position in rank.positions)
     assert done == [(epoch, position) for epoch in range(3) for position in range(101)]
     result = finished.result
-    assert (result.verdict, result.samples, result.rounds > 3) == ("done", 303, True)
+    assert (result.verdict, result.samples, result.rounds >= 3) == ("done", 303, True)
     assert [sorted(epoch.eval) for epoch in result.epochs] == [["weight"]] * 3
 
     tensors = load_file(bench.run_dir / "checkpoint.safetensors")

@@ -149,6 +149,7 @@ class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
     save: int | None = None  # then send your State for the checkpoint of that round
     step: int = 0  # batches of the whole run dealt before this window, to any rank
     world_batches: int = 0  # batches of all ranks in this window; 0: as many as mine
+    further: bool = False  # more of the window that you have deposited already: no average lies between
 
 
 class Finish(msgspec.Struct, tag="finish"):

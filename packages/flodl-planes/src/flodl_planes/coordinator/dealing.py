@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from flodl_planes.coordinator.pool import Pool, Span
 from flodl_planes.elche.cadence import Cadence, Measured
-from flodl_planes.elche.counts import clamp_total, finish_together, within_spread
+from flodl_planes.elche.counts import clamp_total, finish_together, share_out, within_spread
 from flodl_planes.elche.overshoot import Overshoot
+from flodl_planes.elche.settings import read_settings
+from flodl_wire.plane_messages import Terms
 
 # Ours: batches per rank of the very first window. Nothing is known yet, so everyone gets as many, and the fast wait
 # for the slow: 10 batches of a second each would be felt, and 2 after the first (which is never counted) already tell
@@ -17,6 +21,15 @@ PROBE_BATCHES = 3
 # Ours: an epoch ends in one window while no more than this is left (in full windows), in two equal ones below twice a
 # full window. A tail of a few batches costs a whole average and cannot be shared well.
 TAIL = 1.5
+# Ours: of a window so much is held back, and dealt in pieces to whoever is done first, as speeds lately differed from
+# what they were taken for (twice that, at most half): everybody waits for the last one. Half of what a rank should
+# still get at a time. Worth while where the difference is a good part of the slowest rank's batch, which is the grain
+# that pieces have, and where a window is long against the way of a piece, there and back.
+HELD_BACK, MOST_HELD_BACK = 2.0, 0.5
+UNKNOWN_ERROR = 0.25  # of speeds that come from a rank's first batches, which lie
+GRAIN, WAYS = 0.5, 100.0
+WORTH = 2.0  # work in a piece, in times of its way
+ERRORS = 5  # windows: as long as speeds are trusted
 
 
 class Dealer(Protocol):
@@ -28,6 +41,23 @@ class Dealer(Protocol):
         """Spans for each of `ranks` (in order; some may get none). `busy_ms`: what keeps a rank from starting at
         once.
         """
+
+    def further(
+        self,
+        pool: Pool,
+        done: Mapping[int, int],
+        seen_ms: Mapping[int, float],
+        under_way: Mapping[int, float | None],
+        ways_ms: Mapping[int, float],
+    ) -> dict[int, list[Span]]:
+        """Further pieces of the window in hand for some of the ranks in `done`, who have done so many batches of it,
+        each in `seen_ms`; a piece costs them `ways_ms` besides its work. `under_way`: milliseconds until the others
+        should be done, None where nobody knows.
+        """
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether what the last `deal` left is for further pieces of its window, the epoch's last."""
 
     def report(
         self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
@@ -58,11 +88,22 @@ class Lockstep:
 
     anchor_rank: int | None = None
     ahead = False
+    holds_back = False
 
     def deal(
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
     ) -> dict[int, list[Span]]:
         return {rank: pool.take(1) for rank in ranks}
+
+    def further(
+        self,
+        pool: Pool,
+        done: Mapping[int, int],
+        seen_ms: Mapping[int, float],
+        under_way: Mapping[int, float | None],
+        ways_ms: Mapping[int, float],
+    ) -> dict[int, list[Span]]:
+        return {}
 
     def report(
         self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
@@ -86,6 +127,12 @@ class Paced:
 
     def __init__(self, cadence: Cadence) -> None:
         self.cadence = cadence
+        self._held = 0  # batches of the window in hand that are dealt in further pieces
+        self._last = False  # the window in hand is the epoch's last
+        settings = cadence.settings
+        self._progressive = settings.progressive and settings.max_batch_diff is None
+        self._longest_way = 0.0
+        self._errors: deque[float] = deque(maxlen=ERRORS)  # how far ranks' speeds, against what was known, lay apart
 
     @property
     def anchor_rank(self) -> int | None:
@@ -100,6 +147,13 @@ class Paced:
     def report(
         self, measured: Mapping[int, Measured], sync_ms: float, divergence: float | None, rate: float | None = None
     ) -> None:
+        errors = [
+            figures.delivered / self.speed(rank)
+            for rank, figures in measured.items()
+            if figures.delivered is not None and self.speed(rank) > 0
+        ]
+        if len(errors) > 1:
+            self._errors.append(max(errors) - min(errors))
         self.cadence.report(measured, sync_ms, divergence, rate)
 
     def drop(self, rank: int) -> None:
@@ -108,6 +162,7 @@ class Paced:
     def deal(
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
     ) -> dict[int, list[Span]]:
+        self._held, self._last = 0, False
         counts = self._counts(pool.batches, ranks, epoch_batches, busy_ms)
         limit = self.cadence.settings.max_batch_diff
         if limit is not None:
@@ -125,13 +180,51 @@ class Paced:
         speeds = self._speeds(ranks)
         if left < 2 * full:
             windows = 1 if left <= TAIL * full else 2
-            return finish_together(-(-left // windows), speeds, busy_ms)
+            self._last = windows == 1
+            return self._in_pieces(-(-left // windows), speeds, busy_ms)
         kept = max(busy_ms.values(), default=0.0)
         if kept <= max(counts[rank] * speeds[rank] for rank in ranks):
-            return {rank: eased[rank] for rank in ranks}
+            if self.ahead:
+                return {rank: eased[rank] for rank in ranks}
+            return self._in_pieces(sum(eased[rank] for rank in ranks), speeds, busy_ms)
         # Ours: whoever is kept for longer than a window lasts would make the others wait; they do what fits that time.
         fits = sum(int((kept - busy_ms.get(rank, 0.0)) / speeds[rank]) for rank in ranks)
         return finish_together(min(max(1, fits), left), speeds, busy_ms)
+
+    def _in_pieces(self, batches: int, speeds: Mapping[int, float], busy_ms: Mapping[int, float]) -> dict[int, int]:
+        """A window of `batches`, of which some are held back unless ways are long or ranks must keep in step."""
+        window_ms = batches / sum(1 / ms for ms in speeds.values())
+        error = statistics.median(self._errors) if self._errors else UNKNOWN_ERROR
+        fine = error * window_ms >= GRAIN * max(speeds.values()) and window_ms >= WAYS * self._longest_way
+        if self._progressive and fine and (self._last or not self.ahead):
+            self._held = int(batches * min(MOST_HELD_BACK, HELD_BACK * error))
+        return finish_together(batches - self._held, speeds, busy_ms)
+
+    @property
+    def holds_back(self) -> bool:
+        return self._last and self._held > 0
+
+    def further(
+        self,
+        pool: Pool,
+        done: Mapping[int, int],
+        seen_ms: Mapping[int, float],
+        under_way: Mapping[int, float | None],
+        ways_ms: Mapping[int, float],
+    ) -> dict[int, list[Span]]:
+        self._longest_way = max(self._longest_way, *ways_ms.values())
+        if not self._progressive:
+            return {}
+        if self.cadence.phase == "probe":
+            first = None in under_way.values()  # somebody is still at its first batches: the others do not stand about
+            counts = {rank: 1 for rank, batches in done.items() if first and batches < self.cadence.anchor}
+        else:
+            left = pool.batches if self._last else min(self._held, pool.batches)
+            speeds = self._speeds([*done, *under_way]) | dict(seen_ms)
+            counts = _pieces(left, speeds, under_way, ways_ms)
+        taken = {rank: pool.take(count) for rank, count in counts.items()}
+        self._held = max(0, self._held - sum(counts.values()))
+        return {rank: spans for rank, spans in taken.items() if spans}
 
     def _speeds(self, ranks: Sequence[int]) -> dict[int, float]:
         """Milliseconds per batch; a rank we know nothing of is taken for as slow as the anchor."""
@@ -145,6 +238,19 @@ class Paced:
         else:
             wanted = dict.fromkeys(ranks, min(self.cadence.anchor, PROBE_BATCHES))
         return clamp_total(wanted, left)
+
+
+def _pieces(
+    left: int, speeds: Mapping[int, float], under_way: Mapping[int, float | None], ways_ms: Mapping[int, float]
+) -> dict[int, int]:
+    """Of `left` batches those that the ranks in `ways_ms`, who are done, should begin now."""
+    starts = {rank: late or 0.0 for rank, late in under_way.items()} | dict(ways_ms)
+    counts = {}
+    for rank, share in share_out(left, speeds, starts).items():
+        piece = share if share <= 2 else -(-share // 2)
+        if piece and rank in ways_ms and (not under_way or piece * speeds[rank] >= WORTH * ways_ms[rank]):
+            counts[rank] = piece
+    return counts
 
 
 class Free(Paced):
@@ -170,3 +276,12 @@ class Free(Paced):
     def drop(self, rank: int) -> None:
         super().drop(rank)
         self._overshoot.drop(rank)
+
+
+def dealer_for(mode: str, terms: Terms, ranks: Sequence[int]) -> Dealer:
+    """The dealer of a mode. Raises Refused for cadence settings that cannot be used."""
+    settings = read_settings(terms.elche, len(ranks))
+    if mode.endswith("_sync"):
+        return Lockstep()
+    cadence = Cadence(ranks, settings)
+    return Free(cadence) if mode == "cpu_async" else Paced(cadence)

@@ -21,7 +21,7 @@ from flodl_planes.coordinator import narration, standing
 from flodl_planes.coordinator.accounting import Accounts
 from flodl_planes.coordinator.agreement import DIRECT, disagreement
 from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
-from flodl_planes.coordinator.dealing import Dealer, Free, Lockstep, Paced
+from flodl_planes.coordinator.dealing import dealer_for
 from flodl_planes.coordinator.hub_events import (
     CheckpointFailed,
     CheckpointFound,
@@ -49,8 +49,6 @@ from flodl_planes.coordinator.transport_events import (
     RoundDone,
     StateWhole,
 )
-from flodl_planes.elche.cadence import Cadence
-from flodl_planes.elche.settings import read_settings
 from flodl_planes.plane.outer import read_outer
 from flodl_wire import hub_messages as to_launcher
 from flodl_wire.faults import Broken, Fault
@@ -65,7 +63,6 @@ from flodl_wire.plane_messages import (
     RankHello,
     RankUp,
     State,
-    Terms,
 )
 from flodl_wire.result import RunResult
 
@@ -190,7 +187,9 @@ class Coordinator:
 
     def _begin(self, found: CheckpointFound, now: float) -> list[HubOrder]:
         first = self.cohort.hellos[min(self.cohort.hellos)]
-        dealer, direct = self._dealer(first.terms), self.mode in DIRECT
+        read_outer(first.terms.outer)  # refused here, before anything is averaged with it
+        dealer = dealer_for(self.mode, first.terms, self.cohort.living)
+        direct = self.mode in DIRECT
         training = self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
         self.reports = Reports(training, now)
         self.phase = "training"
@@ -203,14 +202,6 @@ class Coordinator:
             orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path, first.terms.epochs))))
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort, first))
         return [*orders, Tell(began), *training.begin(now, given=found.cursor is not None, state=found.state)]
-
-    def _dealer(self, terms: Terms) -> Dealer:
-        read_outer(terms.outer)  # refused here, before anything is averaged with it
-        settings = read_settings(terms.elche, self.cohort.size)
-        if self.mode.endswith("_sync"):
-            return Lockstep()
-        cadence = Cadence(self.cohort.living, settings)
-        return Free(cadence) if self.mode == "cpu_async" else Paced(cadence)
 
     # --- training
 

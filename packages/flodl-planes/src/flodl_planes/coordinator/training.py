@@ -8,6 +8,8 @@ In cpu_async a window is dealt while the one before it is still being done (`ahe
 snapshots while the ranks compute on. Such a window is never taken back: a free round carries no plans. At an epoch's
 end nobody is ahead, so everybody waits for its last round, whose average is the epoch's model.
 
+A rank that deposits before the others is dealt another piece of the window (pieces.py), if that is worth its way.
+
 Pure: called by the coordinator, answers with orders.
 """
 
@@ -16,13 +18,17 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flodl_planes.coordinator.accounting import Accounts, Carried
 from flodl_planes.coordinator.callback_rank import CallbackRank
 from flodl_planes.coordinator.cohort import READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import Dealer
 from flodl_planes.coordinator.hub_events import CommitRound, HubOrder, SendRank, StartRound
+from flodl_planes.coordinator.pieces import Pieces
 from flodl_planes.coordinator.pool import Ledger, Pool, Span, batches_in, samples_in
 from flodl_planes.coordinator.saving import Saving
+from flodl_planes.coordinator.weights import steps_of, weigh
 from flodl_planes.elche.cadence import Measured
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
@@ -75,6 +81,7 @@ class Training:
         self.ahead: dict[int, Plan] = {}  # of the window after `plans`; the ranks have them already
         self.issued_at = 0.0
         self._deposited_at: dict[int, float] = {}
+        self._pieces = Pieces()
         self.open: OpenRound | None = None
         self.interrupted = False
         self.final = False  # the last average is decided
@@ -115,7 +122,9 @@ class Training:
                 f"cannot use rank {rank}'s work",
                 f"it delivered window {deposit.window}, expected was {expected}",
             )
-        wanted = samples_in([(start, count) for start, count in plan.spans])
+        first = self._pieces.count.get(rank, 0) == 0
+        deposit = self._pieces.deposited(rank, deposit, now)
+        wanted = samples_in(_spans(plan))
         if deposit.samples != wanted:
             raise Broken(
                 "samples-differ",
@@ -125,7 +134,8 @@ class Training:
             )
         self.deposits[rank] = deposit
         self._deposited_at[rank] = now
-        return [*self.saving.deposited(rank, plan), *self.advance(now)]
+        saved = self.saving.deposited(rank, plan) if first else []
+        return [*saved, *self.advance(now)]
 
     def awaits(self, message: Moved) -> bool:
         """Whether it is about the attempt that is under way."""
@@ -151,6 +161,7 @@ class Training:
         self.open, self.interrupted = None, False
         self.decided_round = number
         self.final = done.final
+        self._window_begins(now)
         if number == 0:
             self.accounts.begin(now)
             return []
@@ -173,6 +184,7 @@ class Training:
         """A rank is dead; answers how many of its samples return to the pool. Call `advance` afterwards."""
         self.dealer.drop(rank)
         self.callback.lost(rank)
+        self._pieces.lost(rank)
         returned = 0
         for holder in [rank for rank in self.plans if self._forfeits(rank)]:
             plan = self.plans.pop(holder)
@@ -200,7 +212,7 @@ class Training:
         pool = self._pools.get(self.merged_epochs)
         if not self.dealer.ahead or self.ahead or not self.plans or self.final or self.open is not None:
             return []
-        if pool is None or not pool.batches or self.callback.orphaned:
+        if pool is None or not pool.batches or self.dealer.holds_back or self.callback.orphaned:
             return []  # what comes next waits for its round: it has an epoch's end, or an evaluation, behind it
         self.ahead = self._window_of(self.merged_epochs, self.cohort.living, self._busy(), None)
         for rank, plan in self.ahead.items():
@@ -213,12 +225,56 @@ class Training:
             return []
         if self.open is not None:
             return self._again(self.open, now) if self.interrupted else []
+        further = self._further(now)
         if not self.plans or any(rank not in self.deposits for rank in self.plans):
-            return []
+            return further
         took = {rank: (self.plans[rank], self.deposits[rank]) for rank in sorted(self.plans)}
         self._learn(took)
         self._round += 1
         return self._order(OpenRound(self._round, 0, took, False, free=bool(self.ahead)), now)
+
+    # --- pieces of the window in hand
+
+    def _window_begins(self, now: float) -> None:
+        """The average before it stands; in cpu_async the ranks have begun already, each when it was done."""
+        ends = {}
+        for rank, plan in self.plans.items():
+            work = self._batches(plan) * self.dealer.speed(rank)
+            began = self._deposited_at.get(rank, now) if self.dealer.ahead else now
+            if work > 0:
+                ends[rank] = began + (work + (0.0 if plan.evaluate is None else self.callback.cost_ms)) / 1e3
+        self._pieces.expect(ends)
+
+    def _further(self, now: float) -> list[HubOrder]:
+        """Further pieces for the ranks that are done, where that is worth while."""
+        pool = self._pools.get(self.merged_epochs)
+        done = {rank: self._batches(plan) for rank, plan in self.plans.items() if self._may_go_on(rank)}
+        if pool is None or not pool.batches or self.ahead or not done:
+            return []
+        busy = [rank for rank in self.plans if rank not in self.deposits]
+        known = self._pieces.remaining(busy, now)
+        under_way = {rank: known.get(rank) for rank in busy}
+        seen = {rank: self._ms(rank) / batches for rank, batches in done.items() if batches and self._ms(rank) > 0}
+        ways = {rank: self._pieces.way(rank) for rank in done}
+        orders: list[HubOrder] = []
+        further = self.dealer.further(pool, done, seen, under_way, ways)
+        for rank, spans in further.items():
+            whole = self.plans[rank]
+            batches = batches_in(spans, self.terms.batch_size)
+            step = (self.merged_epochs + 1) * self.epoch_batches - pool.batches - batches
+            piece = Plan(whole.window, whole.epoch, [list(span) for span in spans], step=step, further=True)
+            self.plans[rank] = msgspec.structs.replace(whole, spans=[*whole.spans, *piece.spans])
+            self._pieces.handed(rank, self.deposits.pop(rank), now, batches * seen.get(rank, 0.0))
+            orders.append(SendRank(rank, piece))
+        return orders
+
+    def _ms(self, rank: int) -> float:
+        """What the rank's batches of this window have taken so far."""
+        return self.deposits[rank].compute_ms + self.deposits[rank].data_ms
+
+    def _may_go_on(self, rank: int) -> bool:
+        deposit = self.deposits.get(rank)
+        return deposit is not None and not deposit.poisoned and self.cohort[rank].state == READY
 
     # --- rounds
 
@@ -249,30 +305,18 @@ class Training:
             self.plans, self.deposits = self._deal(completes), {}
         elif opened.attempt == 0:
             self.plans, self.ahead, self.deposits = self.ahead, {}, {}
+        self._pieces.new_window()
         self.issued_at = now
         self.open = opened
-        took = opened.took.items()
-        moved = {rank: deposit.steps for rank, (_, deposit) in took if deposit.steps > 0 and not deposit.poisoned}
-        if not moved and any(deposit.poisoned for _, (_, deposit) in took):
-            raise Broken(
-                "not-finite",
-                "cannot go on training: no rank's model is finite any more",
-                "; ".join(f"rank {rank}: first {deposit.poisoned}" for rank, (_, deposit) in took if deposit.poisoned),
-                "lower the learning rate, clip the gradients (clip_norm=1.0), and resume from the last checkpoint",
-            )
-        leader = max(moved, key=lambda rank: (moved[rank], -rank)) if moved else self.cohort.living[0]
-        mass = {rank: float(steps) ** self.terms.gamma for rank, steps in moved.items()}
-        if not mass and (opened.number == 0 or saved):
-            mass = {leader: 1.0}  # the first model goes to everyone, a saved one to the checkpoint
-        # else nobody moved: without weights no data travels, and everyone keeps what it has
-        whole = sum(mass.values())
+        whole = opened.number == 0 or saved  # a first model goes to everyone, a saved one to the checkpoint
+        weights, leader = weigh(opened.took, self.terms.gamma, self.cohort.living[0], needed=whole)
         hosts = self.cohort.live_hosts()
-        steps = bool(self.terms.outer) and bool(moved)  # the outer optimizer learns from work, not from a broadcast
+        steps = bool(self.terms.outer and steps_of(opened.took))  # it learns from work, not from a broadcast
         opened.hands = self.cohort.living
         given, state = self._given if opened.number == 0 else (False, False)
         message = Round(
             round=opened.number,
-            weights={str(rank): weight / whole for rank, weight in mass.items()},
+            weights=weights,
             leader=leader,
             # the state of an outer optimizer is the hub's: every round goes there
             alone=len(hosts) == 1 and not self.terms.outer and not given,
@@ -310,6 +354,7 @@ class Training:
                 deposit.compute_ms + deposit.data_ms,
                 deposit.first_ms,
                 deposit.late_ms,
+                self._pieces.count.get(rank, 1),
             )
             for rank, (plan, deposit) in took.items()
         }
@@ -344,7 +389,7 @@ class Training:
             shares = self.dealer.deal(pool, holders, self.epoch_batches, busy)
             if not any(shares.values()):  # else empty windows would follow each other for ever
                 raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
-        ends = epoch < self.terms.epochs and self._pools[epoch].batches == 0
+        ends = epoch < self.terms.epochs and (self._pools[epoch].batches == 0 or self.dealer.holds_back)
         dealt = sum(batches_in(share, self.terms.batch_size) for share in shares.values())
         window = self._window
         self._window += 1

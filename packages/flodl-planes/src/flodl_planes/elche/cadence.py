@@ -43,19 +43,20 @@ class Measured:
     total_ms: float
     first_ms: float
     late_ms: float = 0.0  # cpu_async: how long after its deposit the average before this window came in
+    pieces: int = 1  # that it was dealt in; `first_ms` is of the first batches of all
 
     @property
     def delivered(self) -> float | None:
         """Milliseconds per batch as delivered, the window's first batch left out (it also pays for filling the
         pipe).
         """
-        if self.batches < 2 or self.total_ms <= self.first_ms:
+        if self.batches <= self.pieces or self.total_ms <= self.first_ms:
             return None
-        return (self.total_ms - self.first_ms) / (self.batches - 1)
+        return (self.total_ms - self.first_ms) / (self.batches - self.pieces)
 
     @property
     def fill_ms(self) -> float:
-        return max(0.0, self.first_ms - self.delivered) if self.delivered is not None else 0.0
+        return max(0.0, self.first_ms - self.pieces * self.delivered) if self.delivered is not None else 0.0
 
 
 class Cadence:

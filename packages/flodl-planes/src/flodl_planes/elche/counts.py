@@ -71,8 +71,15 @@ def clamp_total(counts: Mapping[int, int], total: int) -> dict[int, int]:
 
 
 def finish_together(total: int, ms: Mapping[int, float], head_start: Mapping[int, float]) -> dict[int, int]:
-    """`total` batches so that the last rank is done as early as possible: the window at an epoch's end, where counts
-    no longer fit.
+    """As `share_out`, for the window at an epoch's end, where counts no longer fit; and no rank is left alone with one
+    batch where another can do it as well.
+    """
+    start = {rank: max(0.0, head_start.get(rank, 0.0)) for rank in ms}
+    return _without_lone_batches(share_out(total, ms, start), ms, start)
+
+
+def share_out(total: int, ms: Mapping[int, float], head_start: Mapping[int, float]) -> dict[int, int]:
+    """`total` batches so that the last rank is done as early as possible.
 
     `ms`: milliseconds per batch of each rank, all > 0. `head_start`: milliseconds a rank is kept from starting (it
     evaluates). Identical pieces on machines of unequal speed: giving each to whoever would finish it first is
@@ -88,7 +95,7 @@ def finish_together(total: int, ms: Mapping[int, float], head_start: Mapping[int
         ends, rank = queue[0]
         counts[rank] += 1
         heapq.heapreplace(queue, (ends + ms[rank], rank))
-    return _without_lone_batches(counts, ms, start)
+    return counts
 
 
 def _water_level(total: int, ms: Mapping[int, float], start: Mapping[int, float]) -> float:

@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overhead_target: float = 0.05
     max_batch_diff: int | None = None  # largest change of a count per window; None: none
     relax_up: bool = False
+    progressive: bool = True  # a rank that is done before the others is dealt more of the window
     max_overshoot: int | None = None  # cpu_async: pins how far a rank may run ahead of an average; None: 3 to 15
     speed_hint: tuple[int, float] | None = None  # (slowest rank, how many times faster the others are)
     partition_ratios: list[float] | None = None  # one per rank; the smallest names the first anchor

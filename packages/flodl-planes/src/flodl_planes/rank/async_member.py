@@ -62,6 +62,8 @@ class AsyncWindows(RankWindows):
                 return None
             self._wait += time.perf_counter() - began
         plan = self._ready.pop(0)
+        if plan.further:
+            self._deposited = None  # what was left is not averaged: it is deposited anew
         self._on_plan(plan)
         self._allowance, self._done = plan.overshoot, 0
         if self._allowance == 0:

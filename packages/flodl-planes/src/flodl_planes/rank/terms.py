@@ -35,6 +35,7 @@ class Cadence:
     divergence_threshold: float | None = None
     max_overshoot: int | None = None
     meta_controller: bool | None = None
+    progressive: bool | None = None
 
     def check(self) -> None:
         """Raises Refused naming the first knob that cannot be meant."""
@@ -74,7 +75,7 @@ class Cadence:
                 "it counts batches that a rank may do before an average is in",
                 "use a whole number, 0 or more, or leave it out",
             )
-        for name in ("relax_up", "meta_controller"):
+        for name in ("relax_up", "meta_controller", "progressive"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise refuse(name, value, "it is a switch", "use True or False")

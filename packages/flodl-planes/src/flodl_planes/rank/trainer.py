@@ -87,6 +87,7 @@ class Trainer:
         divergence_threshold: float | None = None,
         max_overshoot: int | None = None,
         meta_controller: bool | None = None,
+        progressive: bool | None = None,
         wire: str = "float32",
         outer: str | None = None,
         outer_lr: float | None = None,
@@ -118,6 +119,7 @@ class Trainer:
             divergence_threshold,
             max_overshoot,
             meta_controller,
+            progressive if progressive is not None or accumulate == 1 else False,  # pieces would cut steps short
         )
         averaging = Averaging(wire, outer, outer_lr, outer_momentum)
         safety = Safety.read(max_failure, checkpoint_every, resume, stall_timeout, nan, callback_rank)

@@ -1,0 +1,88 @@
+"""A window in pieces: who is done early is dealt more of it, and deposits again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flodl_planes.coordinator.hub_events import SendRank
+from flodl_planes.coordinator.pieces import joined
+from flodl_planes.coordinator.transport_events import FromRank
+from flodl_wire.hub_messages import Finished, HubFailed
+from flodl_wire.plane_messages import Deposit, Plan
+
+
+def pieces(orders: list[Any]) -> list[tuple[int, Plan]]:
+    plans = [(order.rank, order.message) for order in orders if isinstance(order, SendRank)]
+    return [(rank, plan) for rank, plan in plans if isinstance(plan, Plan) and plan.further]
+
+
+def world_of(paper: Any, **changes: Any) -> Any:
+    """Rank 1 takes four times as long; the probe is behind them."""
+    plain: dict[str, Any] = {"samples": 900, "ms": {0: 10.0, 1: 40.0, 2: 40.0}.__getitem__, "elche": {}}
+    world = paper({"here": [0, 1]}, **{**plain, **changes}).load()
+    while world.coordinator.training.decided_round < 1:
+        world.step()
+    return world
+
+
+def test_a_rank_that_is_done_first_goes_on_with_the_same_window_and_the_round_waits_for_it(paper: Any) -> None:
+    world = world_of(paper)
+    window, before = world.plans[0].window, world.plans[0]
+    ((rank, piece),) = pieces(world.deposit(0))
+    assert (rank, piece.window) == (0, window) and piece.spans and piece.step > before.step
+    world.deposit(1)
+    assert world.open is None, "rank 0 is under way again"
+    while world.open is None:
+        world.deposit(min(world.undone))
+    done = sum(count for _, count in before.spans) + sum(count for _, count in piece.spans)
+    assert world.rounds[-1].weights["0"] * 900 > 0 and done > 0
+    assert len(world.finish().told(Finished)) == 1
+
+
+def test_the_weight_of_a_rank_counts_all_its_pieces(paper: Any) -> None:
+    world = world_of(paper)
+    while world.open is None:
+        world.deposit(min(world.undone))
+    batches = {rank: sum(-(-count // 10) for _, count in plan.spans) for rank, plan in world.done.items()}
+    whole = sum(batches.values())
+    assert world.open.weights == {str(rank): pytest.approx(count / whole) for rank, count in batches.items()}
+
+
+def test_who_dies_over_a_further_piece_forfeits_the_whole_window(paper: Any) -> None:
+    world = world_of(paper)
+    world.deposit(0)
+    held = [span for plan in (world.done[0], world.plans[0]) for span in plan.spans]
+    world.kill(0)
+    (row,) = world.rows("lost")
+    assert row["returned"] == sum(count for _, count in held)
+    world.finish()
+    assert sorted(world.merged[0]) == list(range(900))
+
+
+def test_a_piece_that_comes_back_with_other_samples_is_refused(paper: Any) -> None:
+    world = world_of(paper)
+    world.deposit(0)
+    window = world.plans[0].window
+    world.tell(FromRank(0, Deposit(window, 1, 1)))
+    (failed,) = world.told(HubFailed)
+    assert (failed.code, failed.what) == ("samples-differ", "cannot count rank 0's work")
+
+
+def test_a_rank_whose_model_is_not_finite_gets_no_more_of_the_window(paper: Any) -> None:
+    world = world_of(paper, changes={"nan": "skip"})
+    plan = world.plans[0]
+    samples = sum(count for _, count in plan.spans)
+    world.undone.discard(0)
+    world.done[0] = plan
+    orders = world.tell(FromRank(0, Deposit(plan.window, 3, samples, 30.0, poisoned="weight")))
+    assert pieces(orders) == []
+
+
+def test_two_deposits_of_one_window_are_one() -> None:
+    first = Deposit(3, 2, 20, 10.0, 1.0, 5.0, 7.0, 0.5, 4.0, 20, divergence=0.1, late_ms=2.0, lr=0.2)
+    then = Deposit(3, 1, 10, 5.0, 0.5, 5.5, 1.0, 0.0, 1.0, 10, not_finite=True, divergence=0.3, lr=0.1, poisoned="w")
+    assert joined(first, then) == Deposit(
+        3, 3, 30, 15.0, 1.5, 10.5, 8.0, 0.5, 5.0, 30, True, divergence=0.1, late_ms=2.0, lr=0.1, poisoned="w"
+    )
