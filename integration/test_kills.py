@@ -125,6 +125,29 @@ def test_the_agent_is_stopped(project: Make) -> None:
     the_next_run_starts(made)
 
 
+def test_the_keeper_is_stopped(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    run.processes("keeper")[0].kill(signal.SIGSTOP)
+    state = run.failed(within=30)
+    assert state.cause and "keeper" in state.cause.what, state
+    first_cause(made, "keeper", socket.gethostname())
+    run.nothing_left(30)
+    the_next_run_starts(made)
+
+
+def test_agent_and_keeper_are_stopped_and_nobody_is_left_on_their_host_to_end_the_rest(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    for role in ("keeper", "agent"):
+        run.processes(role)[0].kill(signal.SIGSTOP)
+    state = run.failed(within=30)
+    assert state.cause and "no sign of life" in state.cause.what, state
+    first_cause(made, "no sign of life", socket.gethostname())
+    run.nothing_left(30)
+    the_next_run_starts(made)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_agent_is_asked_to_end(project: Make, signum: signal.Signals) -> None:
     """As when it is killed: the run has failed, its host is named, and so is the signal."""

@@ -79,7 +79,7 @@ def test_no_event_in_any_phase_makes_it_stumble() -> None:
     samples = [
         ev.DialFailed("refused"), ev.LinkLost("why"), ev.Signalled("SIGTERM"), ev.Started("rank 0", 0),
         ev.Noted("n"), ev.CannotStart(Fault("c", "w")), ev.Exited("rank 0", 0, 0), ev.KeeperEnded(True),
-        Accept([0], 1, "i"),
+        ev.KeeperSilent(10.2), Accept([0], 1, "i"),
         Reject("c", "w", "y", "f"), WORLD, Abort("r"), Echoed(1),
     ]  # fmt: skip
     made = {type(sample): sample for sample in samples}
@@ -179,10 +179,20 @@ def test_both_ends_beat_every_second_and_silence_is_loss() -> None:
     story = Story(*RUNNING)
     assert story.tell(ev.Ticked(), after=1) == [ev.Send(Beat()), ev.BeatKeeper()]
     assert story.tell(ev.Ticked(), after=0.5) == []
-    story.tell(Beat(), after=10)
-    assert story.tell(ev.Ticked(), after=15) == [ev.Send(Beat()), ev.BeatKeeper()]
+    story.tell(Beat(), after=2)
+    for _ in range(3):
+        assert story.tell(ev.Ticked(), after=5) == [ev.Send(Beat()), ev.BeatKeeper()]
     assert story.tell(ev.Ticked(), after=0.1) == [ev.StopKeeper(5)]
     assert story.agent.why == "lost the link to ctrl:1337: no beat for 15 s"
+
+
+def test_after_a_box_slept_the_controller_has_its_time_again() -> None:
+    story = Story(*RUNNING)
+    assert story.tell(ev.Ticked(), after=3600) == [ev.Send(Beat()), ev.BeatKeeper()]
+    for _ in range(3):
+        story.tell(ev.Ticked(), after=5)
+    assert story.agent.phase == "running"
+    assert story.tell(ev.Ticked(), after=0.1) == [ev.StopKeeper(5)]
 
 
 def test_the_keeper_gets_its_beats_while_the_end_lasts() -> None:
@@ -262,6 +272,29 @@ def test_a_keeper_that_dies_is_a_fault_of_the_host_unless_it_was_told_to_end() -
     assert [type(message) for message in story.sent(ev.KeeperEnded(False))] == [HostFault, Bye]
     story = Story(*RUNNING, Abort("r"))
     assert [type(message) for message in story.sent(ev.KeeperEnded(False))] == [Bye]
+
+
+def test_a_keeper_that_stands_still_is_the_cause_and_is_woken_to_end_what_it_keeps_or_killed() -> None:
+    for told in (FORMED, RUNNING):
+        story = Story(*told)
+        effects = story.tell(ev.KeeperSilent(10.2))
+        assert effects[-1] == ev.StopKeeper(5) and story.agent.phase == "ending"
+        assert effects[0] == ev.Send(
+            HostFault(
+                "keeper-silent",
+                "the keeper of node-a stands still",
+                "stopped or stuck: no answer for 10 s; it and the processes there were ended",
+            )
+        )
+        assert story.tell(ev.KeeperSilent(10.4)) == [ev.KillKeeper()]
+        assert [type(message) for message in story.sent(ev.KeeperEnded(False))] == [Bye]
+
+
+def test_the_keeper_hears_of_us_until_the_last_words_are_out() -> None:
+    story = Story(*RUNNING, ev.Exited("rank 0", 0, 0), ev.Exited("rank 1", 1, 0), ev.KeeperEnded(True))
+    assert story.agent.phase == "over"
+    assert story.tell(ev.Ticked(), after=1) == [ev.BeatKeeper()]
+    assert story.tell(ev.Ticked(), after=0.5) == []
 
 
 def test_a_breach_of_the_protocol_ends_the_host_with_the_word_that_was_wrong() -> None:

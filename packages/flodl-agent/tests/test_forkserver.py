@@ -128,7 +128,12 @@ class Workshop:
     def finish(self, files: list[Path]) -> Kept:
         stdout = self.keepers[-1].stdout
         assert stdout
-        reports = [json.loads(line) for line in stdout]
+        stdin = self.keepers[-1].stdin
+        assert stdin
+        reports = []
+        while (line := stdout.readline()) and (report := json.loads(line)) != {"over": 1}:
+            reports.append(report)
+        stdin.close()
         assert self.keepers[-1].wait(PATIENCE) == 0
         return Kept(reports, [path.read_text() for path in files[::2]], [path.read_text() for path in files[1::2]])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from agent_fakes import Box, FakeLink, FakeWindow, Running, alive, formed, wait_gone, wait_until
 
 from flodl_wire import environ
-from flodl_wire.join_messages import Abort, HostFault, RankExited, RelayExited, Step
+from flodl_wire.join_messages import Abort, Bye, HostFault, RankExited, RelayExited, Step
 
 # A rank as users write them: it starts a shell that starts a process, one with a session of its own, and an orphan.
 # Each announces itself, so that the test knows that all of them are there.
@@ -110,6 +112,76 @@ def test_a_keeper_that_is_stopped_does_not_save_the_ranks(
     run.link.answer_bye()
     assert run.agent.wait() == 1
     assert alive(run.mark) == []
+
+
+def test_a_keeper_that_stands_still_ends_the_host_and_the_agent_says_so(run: Run) -> None:
+    run.kill("keeper.py", signal.SIGSTOP)
+    fault = run.link.wait_for(HostFault)
+    assert (fault.code, fault.what) == ("keeper-silent", "the keeper of node-a stands still")
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_a_keeper_that_stands_still_whatever_is_done_is_killed_with_all_the_rest(run: Run) -> None:
+    keeper = run.pid("keeper.py")
+    enough = threading.Event()
+
+    def insist() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            while not enough.wait(0.002):
+                os.kill(keeper, signal.SIGSTOP)
+
+    stopping = threading.Thread(target=insist)
+    stopping.start()
+    try:
+        run.link.wait_for(HostFault)
+        run.link.answer_bye()
+        assert run.agent.wait() == 1
+    finally:
+        enough.set()
+        stopping.join()
+    assert alive(run.mark) == []
+
+
+def test_a_keeper_that_stood_still_for_a_moment_goes_on(run: Run) -> None:
+    run.kill("keeper.py", signal.SIGSTOP)
+    threading.Event().wait(0.2)  # of the second that it has
+    run.kill("keeper.py", signal.SIGCONT)
+    threading.Event().wait(1.0)
+    assert run.link.all(HostFault) == []
+    run.link.send(Abort("over"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_an_agent_and_its_keeper_that_stood_still_together_go_on(run: Run) -> None:
+    """As in a frozen container, or on a laptop that slept."""
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        run.kill("keeper.py", number)
+        run.agent.process.send_signal(number)
+        threading.Event().wait(1.5)
+    assert run.agent.process.poll() is None and run.link.all(HostFault) == []
+    run.link.send(Abort("over"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
+def test_an_agent_that_is_killed_wakes_a_keeper_that_stands_still(run: Run) -> None:
+    run.agent.process.send_signal(signal.SIGSTOP)
+    run.kill("keeper.py", signal.SIGSTOP)
+    run.agent.process.kill()
+    wait_gone(run.mark)
+
+
+def test_an_agent_that_is_stopped_at_its_goodbye_is_still_watched_by_its_keeper(run: Run) -> None:
+    run.link.send(Abort("over"))
+    run.link.wait_for(Bye)
+    run.agent.process.send_signal(signal.SIGSTOP)
+    assert run.agent.wait() == -signal.SIGKILL
+    wait_gone(run.mark)
 
 
 def test_the_end_of_the_agent_s_stdin_ends_everything_and_names_it(run: Run) -> None:

@@ -61,8 +61,9 @@ TABLE: dict[type, dict[str, str]] = {
         ev.Noted:        "late         late        late        pass_on     pass_on     late     late",
         ev.CannotStart:  "late         late        late        give_up     give_up     late     late",
         ev.Exited:       "late         late        late        note_exit   note_exit   note_exit late",
+        ev.KeeperSilent: "late         late        late        unkept      unkept      kill_keeper late",
         ev.KeeperEnded:  "late         late        late        close       close       close    late",
-        ev.Ticked:       "redial       await_them  await_them  watch       watch       beat     late",
+        ev.Ticked:       "redial       await_them  await_them  watch       watch       beat     linger",
         Accept:          "breach       enter       breach      breach      breach      late     late",
         Reject:          "breach       refuse      refuse      breach      breach      late     late",
         WorldFormed:     "breach       breach      launch      breach      breach      late     late",
@@ -111,7 +112,7 @@ class Agent:
         self._tries = 0
         self._next_dial: float | None = now
         self._give_up_at = now + timing.connect_budget  # of the current wait: connect, verdict, formation
-        self._heard = self._beaten = now
+        self._heard = self._beaten = self._ticked = now
         self._starting: set[str] = set()
         self._ranks: set[str] = set()  # names of living ranks
         self._relay = False  # lives
@@ -126,6 +127,10 @@ class Agent:
         """What to do about `event`. Raises nothing: a breach of the protocol is a reason to end like others."""
         if isinstance(event, (Accept, Reject, WorldFormed, Abort, Beat, AskSchema)):
             self._heard = now
+        if isinstance(event, ev.Ticked):
+            if now - self._ticked > self._timing.silence / 2:  # we stood still ourselves, and maybe all the box
+                self._heard = now
+            self._ticked = now
         step = getattr(self, f"_{TABLE[type(event)][self.phase]}")
         effects: list[Effect] = step(event, now)
         return effects
@@ -222,6 +227,13 @@ class Agent:
         self._beaten = now
         return [ev.Send(Beat())] if self.phase == "waiting" else [ev.Send(Beat()), ev.BeatKeeper()]
 
+    def _linger(self, event: ev.Ticked, now: float) -> list[Effect]:
+        """While the last words go out the keeper still watches us."""
+        if now - self._beaten < self._timing.beat:
+            return []
+        self._beaten = now
+        return [ev.BeatKeeper()]
+
     def _hurry(self, event: ev.Signalled, now: float) -> list[Effect]:
         return [ev.StopKeeper(0.0)]
 
@@ -259,6 +271,13 @@ class Agent:
             return effects + self._goodbye()
         self._enter_phase("ending", str(fault))
         return [*effects, ev.StopKeeper(self._timing.grace if grace is None else grace)] if stop else effects
+
+    def _unkept(self, event: ev.KeeperSilent, now: float) -> list[Effect]:
+        why = f"stopped or stuck: no answer for {event.seconds:.0f} s; it and the processes there were ended"
+        return self._end(Broken("keeper-silent", f"the keeper of {self._hello.host} stands still", why))
+
+    def _kill_keeper(self, event: ev.KeeperSilent, now: float) -> list[Effect]:
+        return [ev.KillKeeper()]
 
     def _close(self, event: ev.KeeperEnded, now: float) -> list[Effect]:
         """Nothing lives here any more."""

@@ -25,6 +25,7 @@ class Process(NamedTuple):
     parent: int
     session: int
     zombie: bool
+    stopped: bool  # by a signal, or by a debugger
     started: int  # in clock ticks since boot: with the pid it names one process for good
 
 
@@ -40,6 +41,11 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != parent:  # it ended before the request was in
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wake_with_parent() -> None:
+    """Should this process be stopped when its parent dies, it goes on."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
 
 
 def _prctl(option: int, value: int) -> None:
@@ -58,7 +64,8 @@ def read_process(pid: int) -> Process | None:
     except OSError:  # gone, or going
         return None
     fields = text[text.rindex(b")") + 2 :].split()
-    return Process(pid, int(fields[1]), int(fields[3]), fields[0] in (b"Z", b"X"), int(fields[19]))
+    state = fields[0]
+    return Process(pid, int(fields[1]), int(fields[3]), state in (b"Z", b"X"), state in (b"T", b"t"), int(fields[19]))
 
 
 def descendants(root: int | None = None) -> list[Process]:

@@ -80,6 +80,13 @@ class Exited:
 
 
 @dataclass(frozen=True)
+class KeeperSilent:
+    """The keeper has not answered for so long that it must be stopped or stuck. Comes again while it stays so."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class KeeperEnded:
     """Nothing of the world lives here any more. `clean`: the keeper saw to it; else it died and we have swept behind
     it.
@@ -104,6 +111,7 @@ Event: TypeAlias = (
     | Noted
     | CannotStart
     | Exited
+    | KeeperSilent
     | KeeperEnded
     | Ticked
     | Accept
@@ -150,6 +158,11 @@ class StopKeeper:
 
 
 @dataclass(frozen=True)
+class KillKeeper:
+    """It hears nothing any more: KILL it, and with it everything."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """Hang up (what was sent still goes out) and exit with `code`; `text` is the one line for stderr, `fault` the same
     for who started us.
@@ -160,4 +173,4 @@ class Finish:
     fault: Fault | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | StopKeeper | Finish
+Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | StopKeeper | KillKeeper | Finish

@@ -112,11 +112,13 @@ class Host:
         try:
             return await self._finished
         finally:
-            ticker.cancel()
             if self._dialling:
                 self._dialling.cancel()
             if self._link:
                 await self._link.goodbye()
+            ticker.cancel()
+            if self._keeping:
+                await self._keeping.let_go()
             if self._listener:
                 self._listener.close()
             if self._run_dir:
@@ -192,6 +194,9 @@ class Host:
             case ev.StopKeeper(grace):
                 if self._keeping:
                     self._keeping.stop(grace)
+            case ev.KillKeeper():
+                if self._keeping:
+                    self._keeping.kill()
             case ev.Finish() if not self._finished.done():
                 self._finished.set_result(effect)
 

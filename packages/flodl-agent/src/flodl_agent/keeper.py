@@ -6,17 +6,19 @@ user could break).
 
     agent ── stdin ──▶ keeper     one JSON line each: {"plan": …} first, then {"beat": 1}, {"stop": grace seconds}
     agent ◀─ stdout ── keeper     {"started": name}, {"failed": name, "errno": n, "cwd": bool, "why": text},
-                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}, {"note": text}
+                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}, {"note": text},
+                                  {"beat": 1} in answer to one, {"over": 1} last
 
 A plan with a "fork" order has its ranks forked from a process that has imported torch for all of them (forking.py).
 Should that fail, for whatever reason, they are executed instead, and a note says why.
 
-- end of stdin: the agent is gone. KILL everything at once.
-- no beat for the plan's `silence_s`: the agent is stopped or stuck. KILL it (through a pidfd: no remembered pid) and
-  everything.
+- end of stdin: the agent is gone. KILL everything at once. (Its death wakes a keeper that is stopped.)
+- no beat for the plan's `silence_s`: the agent is stopped, or after longer (silence.py) stuck. KILL it (through a
+  pidfd: no remembered pid) and everything.
+- the keeper itself is stopped or stuck: the agent misses its answers, and ends the run on this host.
 - {"stop": g}, or TERM to the keeper: TERM to everything, KILL after g seconds.
-- all children have ended: what they left behind is ended, then the keeper ends. Its end tells the agent that nothing is
-  left.
+- all children have ended: what they left behind is ended, and the agent is told that nothing is left. Until it lets go
+  of us, it is watched while it says its goodbyes: on another box nobody else could end it.
 - the keeper itself is killed: the kernel KILLs its children (PR_SET_PDEATHSIG); the agent, a subreaper too, sweeps the
   orphans.
 
@@ -43,24 +45,27 @@ from flodl_agent import descent
 from flodl_agent.forking import Forked, Forking
 from flodl_agent.ladder import Ladder
 from flodl_agent.oom import OomWatch
+from flodl_agent.silence import Silence
 
 _ENDING_POLL = 0.02  # seconds between two looks at what still lives
 _GIVE_UP = 10.0  # seconds after KILL: a process in uninterruptible sleep, or another user's, is reported and left
 
 
 class Keeper:
-    def __init__(self, plan: dict[str, Any], agent: int) -> None:
+    """`agent`: its pidfd, None once it is known to be dead."""
+
+    def __init__(self, plan: dict[str, Any], agent: int, agent_pid: int) -> None:
         self.children: dict[int, tuple[str, subprocess.Popen[bytes] | Forked]] = {}  # by pid, until reaped
         self.forking: Forking | None = None  # while ranks are being forked
         self.grace: float = plan["grace_s"]
-        self.silence: float = plan["silence_s"]
         self.run_dir: str = plan["run_dir"]
         self.ladder = Ladder()
         self.leftovers: dict[int, Ladder] = {}  # by session: the session of a child that has ended, still inhabited
         self.termed: set[tuple[int, int]] = set()
         self.oom = OomWatch()
-        self.agent: int | None = agent  # pidfd; None once it is known to be dead
-        self.last_beat = time.monotonic()
+        self.agent: int | None = agent
+        self.agent_pid = agent_pid
+        self.silence = Silence(plan["silence_s"], time.monotonic())
 
     # ---- starting
 
@@ -149,7 +154,7 @@ class Keeper:
                 poll.unregister(forking.reports)
                 forking = None
             now = time.monotonic()
-            wait = max(0.0, self.silence - (now - self.last_beat)) + 0.01
+            wait = self.silence.every
             if self.forking:
                 wait = min(wait, self.forking.seconds_left(now) + 0.01)
             if self.ladder.begun or self.leftovers:
@@ -166,7 +171,18 @@ class Keeper:
                 self.forking.watch(time.monotonic())
             self._watch_agent()
             if self._nothing_left():
-                return 0
+                report(over=1)
+                return self._see_off(commands)
+
+    def _see_off(self, commands: Commands) -> int:
+        """Until the agent lets go of us."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        while self.agent is not None:
+            if poll.poll(self.silence.every * 1000):
+                self._listen(commands)
+            self._watch_agent()
+        return 0
 
     def _listen(self, commands: Commands) -> bool:
         """Take what the agent says; False at its end."""
@@ -180,15 +196,21 @@ class Keeper:
         for order in orders:
             if "stop" in order:
                 self.ladder.order(time.monotonic(), order["stop"])
-            self.last_beat = time.monotonic()
             self.oom.refresh()
+        self.silence.broken(time.monotonic())
+        if any("beat" in order for order in orders):
+            report(beat=1)
 
     def _watch_agent(self) -> None:
-        if self.agent is not None and time.monotonic() - self.last_beat > self.silence:
+        if self.agent is not None and self.silence.too_long(time.monotonic(), self._agent_stands_still):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.agent, signal.SIGKILL)
             self.agent = None
             self.ladder.order(time.monotonic(), 0)
+
+    def _agent_stands_still(self) -> bool:
+        agent = descent.read_process(self.agent_pid)
+        return agent is not None and agent.stopped
 
     def _reap(self) -> None:
         """Take leave of every dead child, our own and adopted ones alike. Those started last are reported first: a rank
@@ -287,6 +309,7 @@ def report(**event: object) -> None:
 def main() -> int:
     agent_pid = os.getppid()
     agent = os.pidfd_open(agent_pid)
+    descent.wake_with_parent()
     if os.getppid() != agent_pid:
         return 1  # gone already; nothing has been started
     descent.become_subreaper()
@@ -301,7 +324,7 @@ def main() -> int:
         lines = commands.read()
     if not lines:
         return 1
-    keeper = Keeper(lines[0]["plan"], agent)
+    keeper = Keeper(lines[0]["plan"], agent, agent_pid)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: keeper.ladder.order(time.monotonic(), keeper.grace))
     try:

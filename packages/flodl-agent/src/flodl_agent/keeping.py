@@ -11,21 +11,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flodl_agent import descent
-from flodl_agent.events import CannotStart, Event, Exited, KeeperEnded, Noted, Started
+from flodl_agent.events import CannotStart, Event, Exited, KeeperEnded, KeeperSilent, Noted, Started
 from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Child
 from flodl_agent.preload import Preload
+from flodl_agent.silence import Silence
 from flodl_wire.deadlines import KEEPER_SILENCE, KILL_GRACE, deadline
 from flodl_wire.faults import Refused
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _OVERTIME = 12.0  # seconds after the grace before a keeper that does not end is killed: it gives up by itself after 10
 _SWEEP_POLL = 0.02
+_LAST_POLL = 0.005
+_LET_GO = 2.0  # seconds for a keeper that we have let go of to end
 
 
 class Keeping:
@@ -43,6 +47,8 @@ class Keeping:
         self._tasks: set[asyncio.Task[None]] = set()
         self._overtime: asyncio.TimerHandle | None = None
         self._left = 0
+        self._over = False  # it has said that nothing is left
+        self._silence: Silence | None = None  # of the keeper, from its first word on: until then it is being started
 
     def start(self, children: list[Child], run_dir: str, preload: Preload | None) -> None:
         """Fork the keeper, here in the main thread. With `preload` it has the ranks forked. Raises OSError."""
@@ -74,7 +80,19 @@ class Keeping:
         self._spawn(self._follow())
 
     def beat(self) -> None:
+        """Tell it that we live, and look whether it does."""
+        if self._process is None:
+            return
         self._tell({"beat": 1})
+        now = time.monotonic()
+        silent = self._silence.too_long(now, self._stands_still) if self._silence and not self._over else 0.0
+        if self._silence and silent:
+            self._silence.broken(now)  # by what is done about it
+            self._on_event(KeeperSilent(silent))
+
+    def _stands_still(self) -> bool:
+        keeper = descent.read_process(self._process.pid) if self._process else None
+        return keeper is not None and keeper.stopped
 
     def stop(self, grace: float) -> None:
         """TERM to everything, KILL after `grace` seconds. A keeper that cannot do it any more is replaced by us."""
@@ -83,7 +101,7 @@ class Keeping:
             self._process.send_signal(signal.SIGCONT)  # should somebody have stopped it
         if self._overtime:
             self._overtime.cancel()
-        self._overtime = self._loop.call_later(grace + _OVERTIME, self._kill_keeper)
+        self._overtime = self._loop.call_later(grace + _OVERTIME, self.kill)
 
     def _tell(self, command: dict[str, Any]) -> None:
         assert self._process and self._process.stdin
@@ -91,20 +109,34 @@ class Keeping:
         try:
             while line:
                 line = line[os.write(self._process.stdin.fileno(), line) :]
-        except BlockingIOError:  # it is stopped: it will not miss a beat, and `stop` has its overtime
+        except BlockingIOError:  # it stands still, which it is about to be given up for
             pass
         except BrokenPipeError:  # it is dead: the end of its reports says so
             pass
 
-    def _kill_keeper(self) -> None:
+    def kill(self) -> None:
         if self._process:
             self._process.kill()
+
+    async def let_go(self) -> None:
+        """Our goodbyes are said: have the keeper end, which has watched us until now, and wait for that."""
+        if self._process is None or self._process.stdin is None:
+            return
+        self._process.stdin.close()
+        until = self._loop.time() + _LET_GO
+        while self._process.poll() is None:
+            if self._loop.time() > until:
+                self._process.kill()
+            await asyncio.sleep(_LAST_POLL)
 
     # ---- reports
 
     def _hear(self) -> None:
         assert self._process and self._process.stdout
         data = os.read(self._process.stdout.fileno(), 1 << 16)
+        now = time.monotonic()
+        self._silence = self._silence or Silence(deadline(KEEPER_SILENCE), now)
+        self._silence.broken(now)
         if not data:
             self._loop.remove_reader(self._process.stdout.fileno())
             self._reports.put_nowait(None)
@@ -123,7 +155,10 @@ class Keeping:
                 self._on_event(Noted(report["note"]))
             elif "left" in report:
                 self._left = report["left"]
-            else:
+            elif "over" in report:
+                self._over = True
+                break
+            elif "exited" in report:
                 self._spawn(self._report_exit(report))
         await self._end()
 
@@ -136,24 +171,24 @@ class Keeping:
         self._on_event(Exited(name, child.rank, report.get("code"), report.get("signal"), oom, tail))
 
     async def _end(self) -> None:
-        """The keeper has ended. If not by itself, its children are dead too (the kernel saw to it) and the orphans are
-        ours.
+        """Nothing is left, says the keeper; or it has ended without a word: then its children are dead too (the kernel
+        saw to it) and the orphans are ours.
         """
-        assert self._process and self._process.stdin and self._process.stdout
+        assert self._process and self._process.stdout
         if self._overtime:
             self._overtime.cancel()
-        while (code := self._process.poll()) is None:  # its pipe closed a moment before
-            await asyncio.sleep(_SWEEP_POLL)
-        if code != 0:
+        if not self._over:
+            while self._process.poll() is None:  # its pipe closed a moment before
+                await asyncio.sleep(_SWEEP_POLL)
             await sweep()
         if self._left:  # somebody who cannot be ended holds the pipes
             for name in self._children:
                 await self._outputs.drain(name)
         await asyncio.gather(*(task for task in self._tasks if task is not asyncio.current_task()))
         await self._outputs.drain_all()
-        self._process.stdin.close()
+        self._loop.remove_reader(self._process.stdout.fileno())
         self._process.stdout.close()
-        self._on_event(KeeperEnded(clean=code == 0, left=self._left))
+        self._on_event(KeeperEnded(clean=self._over, left=self._left))
 
     def _spawn(self, work: Any) -> None:
         task = self._loop.create_task(work)

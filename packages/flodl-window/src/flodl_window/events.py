@@ -147,6 +147,11 @@ class EndFanout:
 
 
 @dataclass(frozen=True)
+class HurryFanout:
+    """A fan-out that was told to end, and a second time now, kills what it still has, stopped agents too."""
+
+
+@dataclass(frozen=True)
 class KillChildren:
     """Out of patience: end hub and fan-out by force."""
 
@@ -166,4 +171,16 @@ class Conclude:
     code: int
 
 
-Effect = Send | Shut | TellHub | Say | ShowProgress | Publish | EndFanout | KillChildren | AnswerStart | Conclude
+Effect = (
+    Send
+    | Shut
+    | TellHub
+    | Say
+    | ShowProgress
+    | Publish
+    | EndFanout
+    | HurryFanout
+    | KillChildren
+    | AnswerStart
+    | Conclude
+)

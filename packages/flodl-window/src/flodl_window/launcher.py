@@ -211,6 +211,9 @@ class Launcher:
                 case ev.EndFanout():
                     if self._fanout is not None:
                         self._fanout.close_stdin()
+                case ev.HurryFanout():
+                    if self._fanout is not None:
+                        self._fanout.kill(signal.SIGTERM)
                 case ev.KillChildren():
                     self._kill_children()
                 case ev.AnswerStart(status, body):

@@ -13,7 +13,8 @@ from flodl_wire import deadlines
 @dataclass(frozen=True)
 class Limits:
     """Unscaled by default. An ending run has 10 s in all: TERM at once, KILL after `kill_grace` (both by the agents),
-    then the fan-out's stdin is closed after `fanout_end`, and what is still there is killed after `give_up`.
+    then the fan-out's stdin is closed after `fanout_end`, it is hurried (it kills its agents) after `hurry`, and what
+    is still there is killed after `give_up`.
     """
 
     silence: float = deadlines.SILENCE
@@ -22,6 +23,7 @@ class Limits:
     kill_grace: float = deadlines.KILL_GRACE
     grace: float = verdict.GRACE
     fanout_end: float = deadlines.KILL_GRACE + 2
+    hurry: float = deadlines.KILL_GRACE + 3
     give_up: float = deadlines.KILL_GRACE + 4
     schema: float = 3.0  # an answer to AskSchema
     quiet: float = 2.5 * deadlines.BEAT  # after it a link may be a dead one
@@ -39,7 +41,8 @@ def scaled() -> Limits:
         kill_grace=kill,
         grace=deadlines.beat(verdict.GRACE),
         fanout_end=kill + min(2.0, wait(2.0)),
-        give_up=kill + min(4.0, wait(4.0)),
+        hurry=kill + min(3.0, wait(3.0)),
+        give_up=kill + min(3.0, wait(3.0)) + 1.0,  # to kill takes processor time, which no scale makes shorter
         schema=wait(3.0),
         quiet=deadlines.beat(2.5 * deadlines.BEAT),
         last_word=wait(5.0),

@@ -1,10 +1,10 @@
-"""After the verdict: links first, so that the last lines and exits still arrive; then the fan-out; then force. Ten
-seconds in all.
+"""After the verdict: links first, so that the last lines and exits still arrive; then the fan-out, which ends its
+agents and kills those that do not end; then force. Ten seconds in all.
 """
 
 from __future__ import annotations
 
-from flodl_window.events import Conclude, Effect, EndFanout, KillChildren, Publish, Shut
+from flodl_window.events import Conclude, Effect, EndFanout, HurryFanout, KillChildren, Publish, Shut
 from flodl_window.limits import Limits
 
 
@@ -15,7 +15,7 @@ class WindingDown:
         self.fanout_alive = fanout_alive
         self.hub_alive = True
         self._limits = limits
-        self._told = self._killed = self._concluded = False
+        self._told = self._hurried = self._killed = self._concluded = False
 
     def end_fanout(self) -> list[Effect]:
         """Tell the fan-out to end, once."""
@@ -29,6 +29,9 @@ class WindingDown:
         out: list[Effect] = []
         if not links or waited >= self._limits.fanout_end:
             out += self.end_fanout()
+        if waited >= self._limits.hurry and self.fanout_alive and not self._hurried:
+            self._hurried = True
+            out.append(HurryFanout())
         quiet = not links and not self.fanout_alive and not self.hub_alive
         if not quiet and waited >= self._limits.give_up and not self._killed:
             self._killed = True

@@ -20,7 +20,7 @@ VERDICT_WAIT = 30.0  # an agent's wait for accept or reject
 FORMATION = 60.0  # from WorldFormed to the last relay dialled in
 RANKS_READY = 300.0  # from WorldFormed to the last rank's hello: torch and the model load meanwhile
 SILENCE = 15.0  # no beat for so long: the host is lost
-KEEPER_SILENCE = 10.0  # no beat from the agent for so long: the keeper ends everything
+KEEPER_SILENCE = 10.0  # no word between agent and keeper for so long: the other one ends everything
 KILL_GRACE = 5.0  # TERM, then KILL
 TERMINAL_SERVE = 5.0  # how long the last state.json is still served after the verdict
 

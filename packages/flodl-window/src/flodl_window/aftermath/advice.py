@@ -73,6 +73,7 @@ _ROADS = (
     (r"link closed without a goodbye|its agent ended", "see what ended the agent on {host}: `journalctl -n 50` there"),
     (r"coordinator lost", "the coordinator runs on the controller's own box: see its memory and disk"),
     (r"relay on", "the relay's log is log/{host}-relay.log; `df -h /dev/shm` and the memory of {host}"),
+    (r"keeper .*stands still", "somebody stopped the keeper on {host} (kill -STOP, a debugger), or the box swaps"),
     (
         r"keeper",
         "somebody ended the keeper on {host}, and all its ranks with it: a cleaner of processes, the kernel",
