@@ -185,6 +185,14 @@ def stand_in(made: World, monkeypatch: pytest.MonkeyPatch) -> Path:
     return ssh
 
 
+def test_the_folder_around_a_run_and_a_place_that_cannot_be_are_refused_with_what_to_name(made: World) -> None:
+    error = made.ask("fetch", f"file://{made.served}", "--to", made.worker)["error"]
+    assert (error["family"], error["fix"]) == ("refused", f"name file://{made.tree}")
+    error = made.ask("fetch", f"file://{made.tree}", "--to", "/proc/x")["error"]
+    assert (error["family"], error["why"]) == ("refused", "/proc/x: No such file or directory")
+    assert "--to" in error["fix"]
+
+
 def test_another_source_starts_anew(made: World) -> None:
     made.fetch()
     other = made.root / "other"

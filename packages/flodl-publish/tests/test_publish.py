@@ -149,10 +149,18 @@ def test_no_build_is_recorded(made: World) -> None:
         (("--bin", "train.py", "--to", "source/served"), "publish itself"),
         ((), "publish.bin: it is missing"),
         (("--bin", "train.py", "--build", "true", "--bin", "target/x"), "did not make it"),
+        (("--bin", "."), "it is a folder"),
+        (("--bin", "train.py", "--build", "exit 3"), "exit 3, and it said nothing"),
+        (("--bin", "train.py", "--to", "/proc/x"), "/proc/x: No such file or directory\nfix: choose another folder"),
     ],
 )
 def test_bad_input_is_refused_in_words(made: World, words: tuple[str, ...], said: str) -> None:
     assert said in made.publish_error(*words)
+
+
+def test_a_source_that_is_a_file_is_told_so(made: World) -> None:
+    error = made.ask("publish", f"file://{made.source}/train.py", "--bin", "train.py", "--to", made.served)["error"]
+    assert error["why"] == "it is a file, and a source is a folder"
 
 
 @pytest.mark.parametrize("words", [("--bin", "train.py", "--cwd", "nowhere"), ("--bin", "train.py", "--gate", "no/ne")])

@@ -142,6 +142,5 @@ def _failure(chosen: Recipe, ended: child.Ended) -> Fault:
     if _NO_VENV.search(text):
         return Refused("no-tool", what, "Python's venv module is not whole on this box", "apt install python3-venv")
     last = [line for line in ended.tail if line.strip()][-8:]
-    return Transient(
-        "build-failed", what, "\n  ".join([f"{ended.how}; its last lines:", *last]), "mend it and publish again"
-    )
+    said = "\n  ".join([f"{ended.how}; its last lines:", *last]) if last else f"{ended.how}, and it said nothing"
+    return Transient("build-failed", what, said, "mend it and publish again")

@@ -37,6 +37,8 @@ def _check_program(settings: Settings, source: Path, tree: Tree) -> None:
     if recipe.choose(source / settings.cwd, settings.build).kind != "nothing":
         return
     what, fix = f"cannot publish with --bin {settings.bin}", "--bin is relative to the project's folder (--cwd)"
+    if (source / program).is_dir():
+        raise Refused("no-bin", what, "it is a folder", fix)
     if (source / program).exists():
         raise Refused("no-bin", what, f"it does not travel: {_rule(source, tree, program)}", fix)
     import difflib

@@ -189,6 +189,9 @@ def _from_folder(folder: Path, copy: Copy, local: Local) -> tuple[RunManifest | 
         raise Transient("no-tree", f"cannot fetch file://{folder}", "there is no such folder")
     published = folder / run_manifest.NAME
     if not published.exists():
+        if (folder / "tree" / run_manifest.NAME).exists() and not local.bin:
+            why = "it is a served folder, and a run is what lies in its tree/"
+            raise Refused("served-folder", f"cannot fetch file://{folder}", why, f"name file://{folder}/tree")
         _need_local(local, f"file://{folder}")
         tree = selection.select(folder)
         copy.removed = mirror.mirror(folder, tree, place.tree, Index(), copy.index, strict=False).removed
@@ -277,4 +280,5 @@ def _room(place: Place) -> Iterator[None]:
         if err.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"cannot fetch into {place.root}"
             raise Broken("no-space", what, "there is no space left", "make room, or choose --to elsewhere") from None
-        raise Refused("unwritable", f"cannot fetch into {place.root}", str(err), "make it writable") from None
+        what, why = f"cannot fetch into {place.root}", f"{err.filename or place.root}: {err.strerror or err}"
+        raise Refused("unwritable", what, why, "make it writable, or choose --to elsewhere") from None

@@ -319,4 +319,5 @@ def _from_system(place: Place | None, err: OSError) -> Fault:
         return Broken(
             "no-space", f"cannot publish{where}", "there is no space left", "make room, or choose --to elsewhere"
         )
-    return Broken("system", f"cannot publish{where}", str(err))
+    why = f"{err.filename}: {err.strerror}" if err.filename and err.strerror else str(err)
+    return Broken("system", f"cannot publish{where}", why, "choose another folder with --to" if place else "")

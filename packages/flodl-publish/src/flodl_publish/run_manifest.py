@@ -75,7 +75,8 @@ def path_in(place: Path) -> Path:
     """`place` itself when it is a file, else the manifest in the folder `place` or in its `tree/` (a served folder)."""
     if place.is_dir():
         served = place / "tree" / NAME
-        return served if served.exists() and not (place / NAME).exists() else place / NAME
+        is_served = served.exists() or (place / ".publish").is_dir()  # a tree may have a folder of that name
+        return served if is_served and not (place / NAME).exists() else place / NAME
     return place
 
 

@@ -25,7 +25,8 @@ _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a de
 def select(root: Path) -> Tree:
     """Raises Refused when `root` is no readable folder, or git will not answer."""
     if not root.is_dir():
-        raise Refused("no-source", f"cannot publish {root}", "there is no such folder")
+        why = "it is a file, and a source is a folder" if root.is_file() else "there is no such folder"
+        raise Refused("no-source", f"cannot publish {root}", why)
     tree = Tree()
     if _in_work_tree(root):
         tree.by = "git"

@@ -106,7 +106,7 @@ def _checked(block: dict[str, Any]) -> dict[str, Any]:
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
                 raise _refuse(key, "it must be a list of texts", 'put numbers in quotes: args: [--epochs, "1"]')
         elif not isinstance(value, str):
-            raise _refuse(key, f"it must be text, not {value!r}")
+            raise _refuse(key, "it is empty" if value is None else f"it must be text, not {json.dumps(value)}")
     return block
 
 
