@@ -24,17 +24,21 @@ def fleet(cluster: Cluster) -> Fleet:
     return Fleet(cluster)
 
 
+PAUSE = 60.0  # between two dials of a box that has long waited
+
+
 def run_to_its_end(fleet: Fleet, tree: str, walkers: list[Running], number: int) -> None:
     run = fleet.train()
-    run.done()
+    run.done(2 * PAUSE)
     assert said(run, f"tree {tree}") == 2, run.text
     for walker in walkers:
         until(lambda: said(walker, "the run is over; dialling again") == number, 20, lambda: walker.text)  # noqa: B023
 
 
+@pytest.mark.timeout(400)  # on a busy box each wait may meet the longest pause
 def test_publishing_again_chains_the_next_run_with_nothing_to_edit_on_any_worker(fleet: Fleet, tmp_path: Path) -> None:
     """It stands by before anything is published; and a publish in the middle is waited for, and never half taken."""
-    fleet.open_door(target_ranks=2)
+    fleet.open_door(target_ranks=2, join_timeout=300)
     walkers = [fleet.stand_by(host) for host in ("tower", "attic")]
     for walker in walkers:
         walker.line("dialling again in ")
@@ -53,7 +57,7 @@ def test_publishing_again_chains_the_next_run_with_nothing_to_edit_on_any_worker
     with fifo.open("w"):  # opens when the gate reads
         for walker in walkers:
             waited = said(walker, "it has no manifest")
-            until(lambda: said(walker, "it has no manifest") > waited, 30, lambda: walker.text)  # noqa: B023
+            until(lambda: said(walker, "it has no manifest") > waited, 1.5 * PAUSE, lambda: walker.text)  # noqa: B023
     assert publish.communicate(timeout=60)[0]
     fleet.publish()  # without the gate's recipe, which only the gate could end
     run_to_its_end(fleet, "two", walkers, 2)
