@@ -141,6 +141,7 @@ def test_ctrl_c_in_the_gate_publishes_nothing(made: World, number: int) -> None:
         _, err = process.communicate(timeout=30)
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in err
+    assert ("ended; nothing is published now" in err) is (number == signal.SIGINT)
     assert not made.manifest.exists()
 
 

@@ -220,7 +220,7 @@ def _commit(
     if stood:
         place.manifest.unlink()
         sync_folder(place.tree)
-    with _without_manifest(stood):
+    with _without_manifest(stood, say):
         filled = fill()
         done = filled.done
         builds = gates.build_all(settings, place, tree, others, done.hashes, variants, say)
@@ -297,11 +297,14 @@ def _room(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def _without_manifest(stood: bool) -> Iterator[None]:
+def _without_manifest(stood: bool, say: Callable[[str], None]) -> Iterator[None]:
     """What fails in here leaves the served tree without a manifest, and says so."""
     after = "nothing is published now: workers wait until a publish succeeds" if stood else "nothing is published"
     try:
         yield
+    except KeyboardInterrupt:
+        say(f"ended; {after}")
+        raise
     except Fault as fault:
         fault.args = (f"{fault}\n{after}",)
         fault.why = f"{fault.why}\n{after}" if fault.why else after
