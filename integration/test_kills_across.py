@@ -98,6 +98,7 @@ def test_a_link_is_cut(cluster: Cluster) -> None:
     cluster.lab.cut("tower")
     state = run.failed(within=30)
     assert state.cause and state.cause.host == "tower", state
+    assert first_cause(cluster, "tower")["first"]["host"] == "tower"
     # sshd itself notices a cut only when the link is back and its peer says so
     until(lambda: not [p for p in cluster.on("tower") if p.role != "sshd"], 30, lambda: "\n".join(run.left()))
     cluster.lab.heal("tower")
@@ -111,6 +112,8 @@ def test_a_whole_host_is_lost_and_the_other_goes_on(cluster: Cluster) -> None:
     result = run.result()
     assert state.degraded and result["degraded"]
     assert result["samples"] == 60 * 240, "every sample of every epoch merged once, the lost host's too"
+    told = why(cluster)
+    assert told["end"] == "degraded" and "attic" in [each["host"] for each in told["before"]], told
     until(lambda: not of_role(cluster.on("attic"), "rank"), 30)
 
 
@@ -120,4 +123,5 @@ def test_ssh_is_killed_under_an_agent(cluster: Cluster) -> None:
     for process in of_role(cluster.on("desk"), "ssh"):
         process.kill()
     run.failed(within=20)
+    assert first_cause(cluster)["first"]["host"] in ("tower", "attic")
     run.nothing_left(10)

@@ -37,9 +37,9 @@ def play(deed: Deed, off: float, place: Path) -> Played:
 
 def plays(seed: int, numbers: list[int], folder: Path) -> Iterator[Played]:
     """One after the other."""
-    off, trains = box.undisturbed(folder / "undisturbed")
+    off = box.undisturbed(folder / "undisturbed")
     for number in numbers:
-        deed = draw(seed, number, trains, lab=missing() is None)
+        deed = draw(seed, number, lab=missing() is None)
         if deed.kind != "disk" or box.can_mount():
             yield play(deed, off, folder / str(number))
 
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     for each in plays(given.seed, numbers, folder):
         played.append(each)
         said = "; ".join(each.wrong) or "as it must be"
-        print(f"{each.deed.number:4} {each.deed!s:28} {each.took:5.1f} s  {said}", flush=True)
+        print(f"{each.deed.number:4} {each.deed!s:29} {each.took:5.1f} s  {said}", flush=True)
     print(table(played))
     if any(each.wrong for each in played):
         print(f"what they left is in {folder}")

@@ -9,22 +9,25 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from integration.processes import Process, alive, of_role
+from integration.account import why
+from integration.processes import alive, of_role
 from integration.project import Project, rank_command
 from integration.running import Running
+from integration.until import until
 from tools.chaos import judge
 from tools.chaos.deeds import AFTERWARDS, Deed, expected
 
 RANKS, SAMPLES, EPOCHS = 3, 480, 24
 DISK = 40 << 20  # bytes; a launcher wants 16 MB free to begin with
 FULL = 1.0  # seconds that the disk stays full
-STALL = 1.5  # seconds that a stopped rank is waited for
-END = 60.0  # seconds until a disturbed run must have ended, on a busy box
-ENV = {"FLODL_NET_TIMEOUT_SCALE": "0.1"}
+STALL = 4.0  # seconds that a stopped rank is waited for; others may have to wait as long for a processor
+LAUNCHER_STOPPED = 10.0  # seconds in which its agents must have given it up
+END = 150.0  # seconds until a disturbed run must have ended, on a busy box
+ENV = {"FLODL_NET_TIMEOUT_SCALE": "0.3"}  # deadlines short enough to wait for, and long enough for a busy box
 
 
 def learning(stall: float, record: Path) -> list[str]:
@@ -59,18 +62,16 @@ class Box:
 
     def _play(self, deed: Deed, undisturbed: float) -> list[str]:
         run = self.project.start("@of3", "train", env=ENV)
-        run.phase("training", "done")
-        time.sleep(deed.moment)
+        run.phase("training", "done", within=END)
+        wait_for(deed.moment, self.record, lambda: run.process.poll() is not None)
         must = expected(deed)
-        victim = self._do(deed, run)
+        self._do(deed, run)
         code = run.wait(END)
-        if victim and deed.kind == "stop" and code == 0 and alive(victim):
-            with contextlib.suppress(ProcessLookupError):
-                victim.kill(signal.SIGCONT)  # an agent that had done its part: nobody is left who would end it
         run.nothing_left(must.bound)
         state = run.state()
         folders = [run.run_folder.resolve()]
         wrong = judge.verdict(must, code, state, "\n".join(run.err))
+        wrong += judge.account(must, code, state, why(self.project))
         if code != 0:
             again = self.project.start("--resume=auto", f"@of{deed.ranks_after}", "train", env=ENV)
             again.done(END)
@@ -95,21 +96,24 @@ class Box:
         """The first run left no checkpoint: so short was it."""
         return len(folders) == 2 and not (folders[0] / "checkpoint.safetensors").exists()
 
-    def _do(self, deed: Deed, run: Running) -> Process | None:
-        """The process it was done to; None for a disk, and where the run is over already."""
+    def _do(self, deed: Deed, run: Running) -> None:
+        """Nothing where the run is over already."""
         if deed.kind == "disk":
             self._fill()
-            return None
+            return
         found = of_role(run.inventory(), deed.victim)
         if not found:
-            return None
+            return
         victim = random.Random(deed.number).choice(found)
         with contextlib.suppress(ProcessLookupError):
             victim.kill(signal.SIGKILL if deed.kind == "kill" else signal.SIGSTOP)
-            if deed.kind == "stop" and deed.victim in ("launcher", "fanout"):
-                time.sleep(5.0)  # longer than any silence is borne, scaled
+            if deed.kind == "stop" and deed.victim == "launcher":  # nobody stands above it who would end it
+                with contextlib.suppress(AssertionError):
+                    until(lambda: not of_role(run.inventory(), "agent"), LAUNCHER_STOPPED)
                 victim.kill(signal.SIGCONT)
-        return victim
+            if deed.kind == "stop" and deed.victim == "rank":
+                until(lambda: not alive(victim) or _is_trained(run), END)
+                victim.kill(signal.SIGCONT)  # behind the training its program may take as long as it likes
 
     def _fill(self) -> None:
         """The disk of runs/ is full for a while."""
@@ -136,17 +140,32 @@ class Box:
             subprocess.run(["umount", "-l", self._runs], check=True)
 
 
-def undisturbed(folder: Path) -> tuple[float, float]:
-    """How far off an undisturbed run ends at most, and how long three ranks train, in seconds. More ranks average more
-    often per sample, and come less far.
-    """
+def _is_trained(run: Running) -> bool:
+    state = run.state()
+    return state is None or state.phase in ("done", "failed") or "training is finished" in state.why
+
+
+def wait_for(moment: float, record: Path, over: Callable[[], bool]) -> None:
+    """Until so much has been delivered (deeds.Deed.moment), which a busy box takes longer for; or the run is over."""
+    whole = EPOCHS * SAMPLES
+
+    def come() -> bool:
+        delivered = sum(len(samples) for samples in judge.delivered_samples(record).values())
+        return over() or delivered >= min(moment, 1.0) * whole
+
+    until(come, END)
+    time.sleep(max(0.0, moment - 1.0))
+
+
+def undisturbed(folder: Path) -> float:
+    """How far off an undisturbed run ends at most. More ranks average more often per sample, and come less far."""
     box, results = Box(folder), []
     try:
         for ranks in (RANKS, max(AFTERWARDS)):
             run = box.project.start(f"@of{ranks}", "train", env=ENV)
             run.done(END)
             results.append(run.result())
-        return max(result["epochs"][-1]["eval"]["off"] for result in results), results[0]["wall_s"]
+        return float(max(result["epochs"][-1]["eval"]["off"] for result in results))
     finally:
         box.project.end()
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from integration.account import why
 from integration.cluster import Cluster, three
 from integration.project import rank_command
 from integration.until import until
 from tools.chaos import judge
-from tools.chaos.box import END, ENV, EPOCHS, SAMPLES, STALL, learning
+from tools.chaos.box import END, ENV, EPOCHS, SAMPLES, STALL, learning, wait_for
 from tools.chaos.deeds import Deed, expected
 from tools.lab import Lab
 
@@ -23,12 +23,13 @@ def play(deed: Deed, undisturbed: float, record: Path) -> list[str]:
             command = rank_command("learning_rank.py", *learning(STALL * 10, record))
             cluster.write({"train": {"run": command, "mode": "cpu_cadence"}})
             run = cluster.start("@cluster", "train", env=ENV)
-            run.phase("training", "done")
-            time.sleep(deed.moment)
+            run.phase("training", "done", within=END)
+            wait_for(deed.moment, record, lambda: run.process.poll() is not None)
             lab.cut(deed.victim)
             code = run.wait(END)
             _nothing_left(cluster, expected(deed).bound)
             wrong = judge.verdict(expected(deed), code, run.state(), "\n".join(run.err))
+            wrong += judge.account(expected(deed), code, run.state(), why(cluster))
             wrong += judge.epochs([run.run_folder.resolve()], None, EPOCHS, SAMPLES)
             wrong += judge.delivered(record, EPOCHS, SAMPLES)
             return wrong + judge.learned(run.result(), undisturbed)

@@ -23,6 +23,24 @@ def verdict(expected: Expected, code: int, state: Any, said: str) -> list[str]:
     return []
 
 
+def account(expected: Expected, code: int, state: Any, told: dict[str, Any]) -> list[str]:
+    """`told`: what `fdl why --json` says of it. It must name the end, and for a failure the same first cause."""
+    left = "done" if code == 0 or state.phase == "done" else "failed" if code > 0 else "crashed"
+    end = "degraded" if left == "done" and state.degraded else left
+    if told["end"] != end:
+        return [f"fdl why says {told['end']}, and not {end}: {told['sentence']}"]
+    first = told["first"] or {}
+    cause = f"{first.get('what')} {first.get('host')} {first.get('why')}"
+    wrong = []
+    if code > 0 and expected.words and not any(word in cause for word in expected.words):
+        wrong.append(f"the first cause of fdl why names none of {', '.join(expected.words)}: {cause}")
+    if code > 0 and not told["try"]:
+        wrong.append("fdl why has nothing to try")
+    if end == "degraded" and not told["before"]:
+        wrong.append("fdl why names nothing that was lost")
+    return wrong
+
+
 def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, samples: int) -> list[str]:
     """Over the runs one after the other: each epoch once, and in it each sample merged exactly once. `result`: for rows
     that a full disk did not take.
@@ -64,6 +82,16 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 def delivered(record: Path, count: int, samples: int) -> list[str]:
     """By the ranks' own records: no sample was left to nobody."""
+    found = delivered_samples(record)
+    return [
+        f"{samples - len(found.get(epoch, set()))} samples of epoch {epoch} were delivered by nobody"
+        for epoch in range(count)
+        if len(found.get(epoch, set())) != samples
+    ]
+
+
+def delivered_samples(record: Path) -> dict[int, set[int]]:
+    """By epoch."""
     found: dict[int, set[int]] = {}
     for path in record.glob("*.jsonl"):
         for line in path.read_text().splitlines():
@@ -71,11 +99,7 @@ def delivered(record: Path, count: int, samples: int) -> list[str]:
                 epoch, spans = json.loads(line)
                 for start, size in spans:
                     found.setdefault(epoch, set()).update(range(start, start + size))
-    return [
-        f"{samples - len(found.get(epoch, set()))} samples of epoch {epoch} were delivered by nobody"
-        for epoch in range(count)
-        if len(found.get(epoch, set())) != samples
-    ]
+    return found
 
 
 def learned(result: dict[str, Any], undisturbed: float) -> list[str]:
