@@ -74,8 +74,11 @@ def reader() -> Callable[[], Reading]:
 def _ask_nvml(nvml: Any) -> Reading:
     found: Reading = {}
     for at in range(nvml.nvmlDeviceGetCount()):
-        card = nvml.nvmlDeviceGetHandleByIndex(at)
-        name = nvml.nvmlDeviceGetPciInfo(card).busId
+        card = _or_none(nvml.nvmlDeviceGetHandleByIndex, at)  # a card that fell off the bus takes no other along
+        place = _or_none(nvml.nvmlDeviceGetPciInfo, card) if card is not None else None
+        if place is None:
+            continue
+        name = place.busId
         rates = _or_none(nvml.nvmlDeviceGetUtilizationRates, card)
         memory = _or_none(nvml.nvmlDeviceGetMemoryInfo, card)
         busy = rates.gpu / 100 if rates is not None else None
