@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from flodl_window import verdict
 from flodl_wire import deadlines
 
+_LEAST_FORMATION, _LEAST_READY = 20.0, 60.0  # to load numpy or torch takes processor time, which no scale makes shorter
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -36,8 +38,8 @@ def scaled() -> Limits:
     kill = min(deadlines.KILL_GRACE, wait(deadlines.KILL_GRACE))
     return Limits(
         silence=wait(deadlines.SILENCE),
-        formation=wait(deadlines.FORMATION),
-        ranks_ready=wait(deadlines.RANKS_READY),
+        formation=max(_LEAST_FORMATION, wait(deadlines.FORMATION)),
+        ranks_ready=max(_LEAST_READY, wait(deadlines.RANKS_READY)),
         kill_grace=kill,
         grace=deadlines.beat(verdict.GRACE),
         fanout_end=kill + min(2.0, wait(2.0)),
