@@ -105,6 +105,8 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal() -> None:
 def test_the_figures_fit_the_line() -> None:
     figures = "balance 0.90, sync 0.04, anchor rank 1 (node-b)"
     assert plain(PROGRESS) == f"epoch 2/5, 61 %, 1520 samples/s, loss 0.2131, {figures}, ranks 0: 1100/s 1: stalled"
+    first = Progress(0, 5, 0, 100, 0.0, ranks=[RankProgress(0, 0, 0, first_batch_s=31.2)])
+    assert plain(first).endswith("ranks 0: first batch, 31 s")
     for width in (20, 60, 100, 200):
         assert len(bar(PROGRESS, width)) < width
     assert "▕" in bar(PROGRESS, 120) and figures in bar(PROGRESS, 160)

@@ -34,6 +34,11 @@ def test_the_snapshot_tells_the_truth_and_no_secret() -> None:
         "stalled",
         "training",
     ]
+    world.hub(Progress(0, 5, 10, 100, 50.0, ranks=[RankProgress(0, 0.0, 0, first_batch_s=42.4)]))
+    life = snapshot(world.run, world.now).ranks[0]
+    assert (life.status, life.why) == ("training", "still in its first batch (42 s)"), "it may compile for minutes"
+    world.hub(Progress(0, 5, 10, 100, 50.0, ranks=[RankProgress(0, 1.0, 1)]))
+    assert snapshot(world.run, world.now).ranks[0].why == ""
     world.says("node-b", RankExited(2, 3))
     state = snapshot(world.run, world.now)
     assert state.phase == "failed" and state.cause is not None and state.cause.rank == 2

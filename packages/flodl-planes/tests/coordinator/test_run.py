@@ -148,7 +148,14 @@ def test_a_rank_that_stands_still_is_called_stalled_and_kept(paper: Any) -> None
     world.deposit(0)
     world.tick(11.0)
     progress = world.told(hub_messages.Progress)[-1]
-    assert [(rank.rank, rank.stalled) for rank in progress.ranks] == [(0, False), (1, True)]
+    first = [(rank.rank, rank.stalled, rank.first_batch_s) for rank in progress.ranks]
+    assert first == [(0, False, 0.0), (1, False, 11.0)], "nobody knows yet what its first batch should take"
+    world.deposit(1)
+    world.decide()
+    world.deposit(0)
+    world.tick(11.0)
+    later = [(rank.rank, rank.stalled, rank.first_batch_s) for rank in world.told(hub_messages.Progress)[-1].ranks]
+    assert later == [(0, False, 0.0), (1, True, 0.0)]
     world.finish()
     assert not world.told(hub_messages.Finished)[0].result.degraded
 

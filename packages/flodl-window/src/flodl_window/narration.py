@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flodl_window.console import Console
 from flodl_wire.faults import printable
-from flodl_wire.hub_messages import Progress
+from flodl_wire.hub_messages import Progress, RankProgress
 
 PLAIN_EVERY = 10.0  # seconds between two progress lines where there is no terminal
 _BLOCKS = "▏▎▍▌▋▊▉█"
@@ -78,10 +78,14 @@ def together(progress: Progress) -> list[str]:
 
 
 def rates(progress: Progress) -> str:
-    """ "0: 1100/s 1: 420/s"; a rank that stands still says so."""
-    return " ".join(
-        f"{rank.rank}: " + ("stalled" if rank.stalled else f"{rank.samples_per_s:.0f}/s") for rank in progress.ranks
-    )
+    """ "0: 1100/s 1: 420/s"; a rank that stands still, or is long in its first batch, says so."""
+    return " ".join(f"{rank.rank}: {_pace(rank)}" for rank in progress.ranks)
+
+
+def _pace(rank: RankProgress) -> str:
+    if rank.first_batch_s:
+        return f"first batch, {rank.first_batch_s:.0f} s"
+    return "stalled" if rank.stalled else f"{rank.samples_per_s:.0f}/s"
 
 
 def bar(progress: Progress, width: int) -> str:

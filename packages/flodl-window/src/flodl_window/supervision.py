@@ -279,6 +279,8 @@ class Supervision:
             life = self.ranks.get(figures.rank)
             if life is not None and life.status in ("training", "stalled"):
                 life.status = "stalled" if figures.stalled else "training"
+                first = figures.first_batch_s
+                life.why = f"still in its first batch ({first:.0f} s)" if first else ""
 
     def hub_says_failed(self, report: HubFailed, now: float) -> None:
         self.hub_failed = report

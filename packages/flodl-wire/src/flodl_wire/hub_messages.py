@@ -92,6 +92,7 @@ class RankProgress(msgspec.Struct, omit_defaults=True):
     samples_per_s: float
     batches: int
     stalled: bool = False
+    first_batch_s: float = 0.0  # still in its first batch, for so long by now: it compiles or tunes, and does not stand
 
 
 class Progress(msgspec.Struct, tag="progress", omit_defaults=True):

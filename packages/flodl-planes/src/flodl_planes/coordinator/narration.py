@@ -153,11 +153,20 @@ def progress(training: Training, accounts: Accounts, now: float) -> Progress:
                 rank,
                 round(accounts.rank_rate(rank), 3),
                 accounts.run.work[rank].batches if rank in accounts.run.work else 0,
-                stalled(training, rank, now),
+                stalled=rank in accounts.run.work and stalled(training, rank, now),
+                first_batch_s=first_batch(training, rank, now),
             )
             for rank in training.cohort.living
         ],
     )
+
+
+def first_batch(training: Training, rank: int, now: float) -> float:
+    """For how long a rank has been in its first batch, once that is long: compilers and autotuners take their minutes
+    there, and nothing says yet what it should take. 0 otherwise.
+    """
+    first = rank not in training.accounts.run.work and stalled(training, rank, now)
+    return round(now - training.issued_at, 1) if first else 0.0
 
 
 def stalled(training: Training, rank: int, now: float, least_s: float = STALLED_AFTER_S) -> bool:

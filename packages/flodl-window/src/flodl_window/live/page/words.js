@@ -94,7 +94,7 @@ export function showRoster(doc) {
   const loads = state.members.map((member) => loadOf(doc.hosts[member.host]));
   const stalled = new Map(state.ranks.map((rank) => [rank.rank, rank]));
   const members = state.members.map((member) => {
-    const worst = member.ranks.map((rank) => stalled.get(rank)).find((rank) => rank && ["lost", "stalled"].includes(rank.status));
+    const worst = member.ranks.map((rank) => stalled.get(rank)).find((rank) => rank && (["lost", "stalled"].includes(rank.status) || rank.why));
     const word = member.status === "running" && state.ranks.length ? (worst?.status ?? stalled.get(member.ranks[0])?.status ?? member.status) : member.status;
     return { ...member, word, why: member.why || worst?.why || "" };
   });
