@@ -46,8 +46,14 @@ def result_of(machine: Run) -> RunResult:
 
 
 def figures(result: RunResult) -> str:
-    """One line: "5 epochs, 9000 samples in 12.1 s; 743 samples/s; balance 0.97; accuracy 0.96"."""
-    parts = [f"{count(len(result.epochs), 'epoch')}, {result.samples} samples in {result.wall_s:.1f} s"]
+    """One line: "5 epochs, 9000 samples in 12.1 s; 743 samples/s; balance 0.97; accuracy 0.96". Of a run that went on
+    from a checkpoint: "5 epochs in all, 9000 samples; 4000 of them by this run in 5.4 s; …".
+    """
+    epochs, whole = count(len(result.epochs), "epoch"), sum(epoch.samples for epoch in result.epochs)
+    if result.resumed and whole >= result.samples:
+        parts = [f"{epochs} in all, {whole} samples", f"{result.samples} of them by this run in {result.wall_s:.1f} s"]
+    else:
+        parts = [f"{epochs}, {result.samples} samples in {result.wall_s:.1f} s"]
     parts.append(f"{result.samples_per_s:.0f} samples/s")
     if result.balance is not None:
         parts.append(f"balance {result.balance:.2f}")

@@ -171,6 +171,7 @@ def _list(title: str, lines: Iterable[str]) -> str:
 
 def _figures(files: RunFiles, told: Account) -> str:
     result = files.result
+    resumed = bool(result.get("resumed"))
     cells: list[tuple[str, str, str]] = []
 
     def add(name: str, value: float | None, form: str, unit: str = "") -> None:
@@ -181,8 +182,8 @@ def _figures(files: RunFiles, told: Account) -> str:
     if wall := figures.number(result.get("wall_s")):
         cells.append(("trained for", span(wall), ""))
     add("together", figures.number(result.get("samples_per_s")) or None, "{:,.0f}", "samples/s")
-    add("samples", figures.number(result.get("samples")) or None, "{:,.0f}")
-    add("epochs", float(len(epochs)) if epochs else None, "{:.0f}")
+    add("samples", figures.number(result.get("samples")) or None, "{:,.0f}", "in this run" if resumed else "")
+    add("epochs", float(len(epochs)) if epochs else None, "{:.0f}", "in all" if resumed else "")
     if epochs:
         add("loss", figures.number(epochs[-1].get("loss")), "{:.4g}")
     for name, value in ((epochs[-1].get("eval") or {}) if epochs else {}).items():
