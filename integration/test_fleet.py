@@ -29,7 +29,10 @@ PAUSE = 60.0  # between two dials of a box that has long waited
 
 def run_to_its_end(fleet: Fleet, tree: str, walkers: list[Running], number: int) -> None:
     run = fleet.train()
-    run.done(2 * PAUSE)
+    try:
+        run.done(2 * PAUSE)
+    except AssertionError as err:
+        raise AssertionError("\n".join([str(err), *(walker.text for walker in walkers)])) from None
     assert said(run, f"tree {tree}") == 2, run.text
     for walker in walkers:
         until(lambda: said(walker, "the run is over; dialling again") == number, 20, lambda: walker.text)  # noqa: B023
