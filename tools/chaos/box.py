@@ -177,7 +177,7 @@ def can_mount() -> bool:
 def _free_port() -> int:
     """Below the range that the kernel gives to whoever dials: a port of those may be taken a moment later."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = random.SystemRandom().randrange(20_000, 32_000)  # test suites seed the usual one alike in every worker
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
