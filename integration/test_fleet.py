@@ -42,7 +42,7 @@ def run_to_its_end(fleet: Fleet, tree: str, walkers: list[Running], number: int)
 def test_publishing_again_chains_the_next_run_with_nothing_to_edit_on_any_worker(fleet: Fleet, tmp_path: Path) -> None:
     """It stands by before anything is published; and a publish in the middle is waited for, and never half taken."""
     fleet.open_door(target_ranks=2, join_timeout=300)
-    walkers = [fleet.stand_by(host) for host in ("tower", "attic")]
+    walkers = [fleet.stand_by(host, env={"WORKER": "1"}) for host in ("tower", "attic")]
     for walker in walkers:
         walker.line("dialling again in ")
         assert said(walker, "cannot fetch rsync://root@desk:/tree") or said(walker, "cannot take the run at"), (
@@ -55,14 +55,14 @@ def test_publishing_again_chains_the_next_run_with_nothing_to_edit_on_any_worker
     (fleet.copy("tower") / "mine.o").write_text("what a build made")
     fifo = tmp_path / "go"
     os.mkfifo(fifo)
-    words = fleet.publish_words("--build", f"[ -n \"$WORKER\" ] || cat '{fifo}'")
+    words = fleet.publish_words("--build", f"[ -n \"$WORKER\" ] || cat '{fifo}'")  # it holds the gate alone
     publish = fleet.lab.popen("desk", BIN / "fdl", *words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     with fifo.open("w"):  # opens when the gate reads
         for walker in walkers:
             waited = said(walker, "it has no manifest")
             until(lambda: said(walker, "it has no manifest") > waited, 1.5 * PAUSE, lambda: walker.text)  # noqa: B023
     assert publish.communicate(timeout=60)[0]
-    fleet.publish()  # without the gate's recipe, which only the gate could end
+    fleet.publish()
     run_to_its_end(fleet, "two", walkers, 2)
     for host, walker in zip(("tower", "attic"), walkers, strict=True):
         assert (fleet.copy(host) / "new.txt").exists() and said(
