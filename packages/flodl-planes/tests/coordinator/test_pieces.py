@@ -80,6 +80,18 @@ def test_a_rank_whose_model_is_not_finite_gets_no_more_of_the_window(paper: Any)
     assert pieces(orders) == []
 
 
+def test_a_model_that_stops_being_finite_over_a_further_piece_takes_the_whole_window_with_it(paper: Any) -> None:
+    world = world_of(paper, changes={"nan": "skip"})
+    world.deposit(0)
+    held = [span for plan in (world.done[0], world.plans[0]) for span in plan.spans]
+    piece = world.plans[0]
+    samples = sum(count for _, count in piece.spans)
+    world.undone.discard(0)
+    world.tell(FromRank(0, Deposit(piece.window, 3, samples, 30.0, poisoned="weight")))
+    (row,) = world.rows("left_out")
+    assert row["samples"] == sum(count for _, count in held) > samples
+
+
 def test_two_deposits_of_one_window_are_one() -> None:
     first = Deposit(3, 2, 20, 10.0, 1.0, 5.0, 7.0, 0.5, 4.0, 20, divergence=0.1, late_ms=2.0, lr=0.2)
     then = Deposit(3, 1, 10, 5.0, 0.5, 5.5, 1.0, 0.0, 1.0, 10, not_finite=True, divergence=0.3, lr=0.1, poisoned="w")

@@ -272,7 +272,7 @@ class Coordinator:
         where = f"rank {rank} on {self.cohort[rank].place.host}"
         if training.terms.nan != "skip":
             return self._fail(not_finite(where, deposit), now, rank)
-        return reports.left_out(rank, where, deposit, now)
+        return reports.left_out(rank, where, deposit.poisoned, training.held(rank), now)
 
     # --- losses
 

@@ -84,12 +84,11 @@ class Reports:
             AppendMetrics({"kind": "lost", "t": at, "rank": rank, "why": why, "returned": returned}),
         ]
 
-    def left_out(self, rank: int, where: str, deposit: Deposit, now: float) -> list[HubOrder]:
-        """A rank's work is not finite, and no average will hold it."""
-        what = f"the model of {where} is not finite (first {deposit.poisoned})"
-        text = f"{what}: {deposit.samples:,} samples are left out"
+    def left_out(self, rank: int, where: str, tensor: str, samples: int, now: float) -> list[HubOrder]:
+        """A rank's work of a window is not finite, and no average will hold it."""
+        text = f"the model of {where} is not finite (first {tensor}): {samples:,} samples are left out"
         at = round(now - self._began_at, 3)
-        row = {"kind": "left_out", "t": at, "rank": rank, "samples": deposit.samples, "tensor": deposit.poisoned}
+        row = {"kind": "left_out", "t": at, "rank": rank, "samples": samples, "tensor": tensor}
         return [Tell(Notice(text)), AppendMetrics(row)]
 
     def not_finite(self, rank: int, window: int) -> list[HubOrder]:

@@ -137,6 +137,10 @@ class Training:
         saved = self.saving.deposited(rank, plan) if first else []
         return [*saved, *self.advance(now)]
 
+    def held(self, rank: int) -> int:
+        """Samples of the rank's window, all pieces of it that it was given."""
+        return samples_in(_spans(self.plans[rank])) if rank in self.plans else 0
+
     def awaits(self, message: Moved) -> bool:
         """Whether it is about the attempt that is under way."""
         opened = self.open
@@ -248,7 +252,8 @@ class Training:
     def _further(self, now: float) -> list[HubOrder]:
         """Further pieces for the ranks that are done, where that is worth while."""
         pool = self._pools.get(self.merged_epochs)
-        done = {rank: self._batches(plan) for rank, plan in self.plans.items() if self._may_go_on(rank)}
+        may = [rank for rank, done in self.deposits.items() if self.cohort[rank].state == READY and not done.poisoned]
+        done = {rank: self._batches(self.plans[rank]) for rank in may}
         if pool is None or not pool.batches or self.ahead or not done:
             return []
         busy = [rank for rank in self.plans if rank not in self.deposits]
@@ -271,10 +276,6 @@ class Training:
     def _ms(self, rank: int) -> float:
         """What the rank's batches of this window have taken so far."""
         return self.deposits[rank].compute_ms + self.deposits[rank].data_ms
-
-    def _may_go_on(self, rank: int) -> bool:
-        deposit = self.deposits.get(rank)
-        return deposit is not None and not deposit.poisoned and self.cohort[rank].state == READY
 
     # --- rounds
 
