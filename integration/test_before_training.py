@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from integration.account import first_cause
 from integration.conftest import Make
 from integration.project import RANKS
@@ -25,6 +26,12 @@ if local_cluster().rank == 1:
 sys.path.insert(0, {str(RANKS)!r})
 runpy.run_path({str(RANKS / "plain_rank.py")!r}, run_name="__main__")
 """
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three relays that start at once on a busy box need longer than the suite's tenth of all deadlines."""
+    monkeypatch.setenv(environ.NET_TIMEOUT_SCALE, "0.3")
 
 
 def test_a_rank_that_loads_for_ever_is_named_with_what_to_do_and_the_run_ends_by_itself(project: Make) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from integration.conftest import Make
 from integration.project import Project, rank_command
-from integration.running import Running
+from integration.running import START, Running
 from integration.until import until
 
 SAMPLES = 480
@@ -36,11 +36,10 @@ def overlays(made: Project, *ranks: int) -> None:
         made.write(f"fdl.of{count}.yml", {"cluster": made.one_box(count)})
 
 
-def saved(run: Running, within: float = 20.0) -> Path:
+def saved(run: Running, within: float = START) -> Path:
     """The run's folder as soon as a checkpoint stands there."""
-    folder = run.run_folder.resolve()
-    until(lambda: (folder / "checkpoint.safetensors").exists(), within, lambda: run.text)
-    return folder
+    until(lambda: (run.run_folder / "checkpoint.safetensors").exists(), within, lambda: run.text)
+    return run.run_folder.resolve()
 
 
 def test_three_ranks_then_two_then_four_do_every_epoch_once(project: Make) -> None:

@@ -87,6 +87,7 @@ class Coordinator:
         self._early: list[HubEvent] = []
         self._applied: dict[int, float] = {}
         self._roads = Roads()
+        self._formed_at = 0.0
         self._closing_counted = False
         self._stalls = Stalls()
         self._result: RunResult | None = None
@@ -141,7 +142,7 @@ class Coordinator:
     def _formed(self, event: Form, now: float) -> list[HubOrder]:
         self.cohort = Cohort(event.places)
         self.accounts = Accounts(event.places)
-        self.phase = "loading"
+        self.phase, self._formed_at = "loading", now
         orders: list[HubOrder] = []
         early, self._early = self._early, []
         for waiting in early:
@@ -191,7 +192,7 @@ class Coordinator:
         dealer = dealer_for(self.mode, first.terms, self.cohort.living)
         direct = self.mode in DIRECT
         training = self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
-        self.reports = Reports(training, now)
+        self.reports = Reports(training, now, self._formed_at)
         self.phase = "training"
         orders: list[HubOrder] = []
         if found.cursor is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.accounting import Tally
+from flodl_planes.coordinator.full_speed import FullSpeed
 from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.timeline import Clockwork
@@ -18,9 +19,9 @@ ROUND_EVERY_S = 1.0
 
 
 class Reports:
-    """`began_at`: the moment that `t` in metrics.jsonl counts from."""
+    """`began_at`: the moment that `t` in metrics.jsonl counts from; `formed_at`: when the ranks were started."""
 
-    def __init__(self, training: Training, began_at: float) -> None:
+    def __init__(self, training: Training, began_at: float, formed_at: float) -> None:
         self._training = training
         self._accounts = training.accounts
         self._began_at = began_at
@@ -29,6 +30,7 @@ class Reports:
         self._warned: set[int] = set()
         self._progress_at = self._round_at = float("-inf")
         self._clockwork = Clockwork(self._accounts, began_at)
+        self._full_speed = FullSpeed(training, formed_at, began_at)
 
     def merged(self, done: EpochMerged) -> None:
         """An epoch is whole; it is reported once its evaluation is in."""
@@ -55,7 +57,7 @@ class Reports:
 
     def round(self, now: float) -> list[HubOrder]:
         """A round is done: a row of the timeline and a line of metrics, each now and then."""
-        orders = self._timeline(now)
+        orders = [*self._timeline(now), *self._full_speed.round(now)]
         if now - self._round_at >= ROUND_EVERY_S:
             self._round_at = now
             orders.append(AppendMetrics(narration.round_row(self._training, self._accounts, now - self._began_at)))
@@ -76,6 +78,7 @@ class Reports:
     def lost(self, rank: int, where: str, why: str, returned: int, now: float) -> list[HubOrder]:
         """A rank is dead and the run goes on; `returned` of its samples are dealt again."""
         cohort = self._training.cohort
+        self._full_speed.lost(rank, now)
         given = f"; {returned:,} samples of it go to the others" if returned else ""
         text = f"{where} is lost ({why}){given}; {len(cohort.living)} of {cohort.size} ranks go on"
         at = round(now - self._began_at, 3)

@@ -87,6 +87,7 @@ class Training:
         self.final = False  # the last average is decided
         self.rounds_before = 0  # of the run that this one goes on from
         self.decided_round = 0
+        self.worked: set[int] = set()  # ranks whose work is in that round's average
         self._window = 0
         self._round = 0
         self._given = (False, False)  # round 0 is of a checkpoint; and ranks are handed a state with it
@@ -169,6 +170,7 @@ class Training:
         if number == 0:
             self.accounts.begin(now)
             return []
+        self.worked = {rank for rank, (_, deposit) in done.took.items() if deposit.samples}
         took = {rank: (self._batches(plan), deposit) for rank, (plan, deposit) in done.took.items()}
         for plan, deposit in done.took.values():
             self.ledger.merge(_spans(plan))
