@@ -71,7 +71,7 @@ def test_one_that_leaves_while_the_countdown_runs_holds_the_start_up_until_anoth
     assert lost.joined_ranks == 1 and lost.why.startswith("have 1 rank, need 1 more; closes in "), lost
     refused = made.fdl("@farm", "start")
     assert refused.returncode != 0 and "quorum is not met: 1/2 ranks are in" in refused.stderr + refused.stdout
-    run.line(r"still waiting: have 1 rank, need 1 more \(20 s\)")
+    run.line(r"still waiting: have 1 rank, need 1 more \([2-9]\d s\)")
     served = json.loads(made.fdl("@farm", "status", "--json").stdout)
     assert (served["phase"], served["joined_ranks"], served["window_remaining_secs"]) == ("waiting", 1, 0), served
     assert served["cap_remaining_secs"] > 0, "the countdown is over, the start is held up: how long still"
