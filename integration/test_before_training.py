@@ -39,7 +39,8 @@ def test_a_rank_that_loads_for_ever_is_named_with_what_to_do_and_the_run_ends_by
     (made.folder / "train.py").write_text(STUCK)
     shorter = made.folder / "shorter"
     shorter.mkdir()
-    (shorter / "sitecustomize.py").write_text(f"from flodl_wire import deadlines\ndeadlines.RANKS_READY = {READY}.0\n")
+    deadline = f"limits._LEAST_READY, limits.deadlines.RANKS_READY = 0.0, {READY}.0"
+    (shorter / "sitecustomize.py").write_text(f"from flodl_window import limits\n{deadline}\n")
     run = made.start("@one", "train", env={"PYTHONPATH": str(shorter), environ.NET_TIMEOUT_SCALE: "1"})
     run.line(r":1\] loading the weights")
     run.line(r"ranks loading: 1 of 2 ready")
