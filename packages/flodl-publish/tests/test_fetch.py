@@ -312,6 +312,9 @@ def test_an_rsync_transfer_is_swept_proven_and_mended(made: World, monkeypatch: 
     made.publish("--bin", "train.py")
     made.ask("fetch", spec, "--to", made.worker)
     assert set(content(copy(made))) == {*content(made.source), "target/x"}
+    made.manifest.write_text(made.manifest.read_text().replace("train.py", "other.py"))
+    assert made.ask("fetch", spec, "--to", made.worker)["error"]["code"] == "bad-manifest"
+    assert not (copy(made) / ".fdl-run.yml").exists()
     made.manifest.unlink()
     assert made.ask("fetch", spec, "--to", made.worker)["error"]["code"] == "no-manifest"
     quiet = ssh.read_text()

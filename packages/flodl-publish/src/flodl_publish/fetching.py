@@ -160,8 +160,10 @@ def _bring(
         pulling.rsync(source, place.tree, login, pulling.UNPUBLISHED)
         return _unpublished(place)
     data = place.manifest.read_bytes()
-    manifest = _manifest(place.manifest)
-    place.manifest.unlink()  # until the tree is what it vouches for
+    try:
+        manifest = _manifest(place.manifest)
+    finally:
+        place.manifest.unlink()  # until the tree is what it vouches for
     if manifest.digest is None:
         pulling.rsync(source, place.tree, login, pulling.PUBLISHED)
         return manifest, 0, 0
