@@ -93,8 +93,11 @@ class Box:
             return None
 
     def _began_anew(self, folders: list[Path]) -> bool:
-        """The first run left no checkpoint: so short was it."""
-        return len(folders) == 2 and not (folders[0] / "checkpoint.safetensors").exists()
+        """The first run left no checkpoint, so short was it; or a finished one, and only its launcher had not yet said
+        so.
+        """
+        begun = (folders[0] / "checkpoint.safetensors").exists()
+        return len(folders) == 2 and (not begun or judge.settled_epochs(folders[0]) == EPOCHS)
 
     def _do(self, deed: Deed, run: Running) -> None:
         """Nothing where the run is over already."""
