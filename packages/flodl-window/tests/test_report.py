@@ -212,3 +212,17 @@ def test_runs_are_listed_newest_first_in_what_room_there_is(tmp_path: Path, caps
         text = listing.render(rows, width)
         assert all(len(line) <= width for line in text.splitlines()) and "20260103-000000" in text, width
     assert listing.render([], 80) == "no runs here yet\n"
+
+
+def test_a_history_with_anything_in_the_place_of_its_tables_still_draws_what_is_one() -> None:
+    broken = {
+        "run": "r", "mode": "m", "tails": {}, "marks": [], "timeline": [7, {"rows": [4]}, {"rows": 5}, {}],
+        "totals": {"t": [1, float("inf")], "loss": 5}, "ranks": {"t": 3, "rate": {"0": [1, 2], "1": None}},
+        "epochs": {"t": [1], "eval": 4}, "hosts": {"a": 5, "b": {"t": [1], "cpu": [0.5], "rx": "x"}},
+    }  # fmt: skip
+    drawn = figures.document(broken, [], {})
+    json.dumps(drawn, allow_nan=False)
+    assert drawn["totals"] == {"t": [1, None]} and drawn["ranks"] == {"t": [], "rate": {"0": [1, 2]}}
+    assert drawn["epochs"] == {"epoch": [], "t": [1], "eval": {}}
+    assert [row["rows"] for row in drawn["timeline"]] == [[], [], []]
+    assert drawn["hosts"] == {"b": {"t": [1], "cpu": [0.5]}}

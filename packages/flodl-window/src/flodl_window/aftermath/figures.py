@@ -37,7 +37,7 @@ def document(history: Json, metrics: list[Json], result: Json) -> Json:
     blank: Json = {"run": "", "mode": "", "now": 0, "totals": {"t": []}, "ranks": {"t": [], "rate": {}}}
     blank |= {"epochs": {"t": [], "epoch": [], "eval": {}}, "timeline": [], "hosts": {}, "tails": {}, "marks": []}
     if history and all(isinstance(history.get(key), type(value)) for key, value in blank.items() if key != "now"):
-        return {**blank, **history, "state": None, "tails": {}, "marks": []}  # those stand in the page as text
+        return blank | _drawable(history)  # tails and marks stand in the page as text
     epochs = [row for row in metrics if row.get("kind") == "epoch"] or rows(result.get("epochs"))
     told: Json = {"t": [], "epoch": [], "loss": [], "wall_s": [], "samples": [], "eval": {}}
     names = list(dict.fromkeys(name for row in epochs for name in (row.get("eval") or {})))
@@ -51,6 +51,40 @@ def document(history: Json, metrics: list[Json], result: Json) -> Json:
         for name, column in told["eval"].items():
             column.append(number((row.get("eval") or {}).get(name)))
     return {**blank, "run": str(result.get("run", "")), "mode": str(result.get("mode", "")), "now": at, "epochs": told}
+
+
+def _drawable(history: Json) -> Json:
+    """Its tables, without what a broken file may have in the place of a table or a figure."""
+    hosts = {name: _table(load) for name, load in history["hosts"].items() if isinstance(load, dict)}
+    epochs, ranks = history["epochs"], history["ranks"]
+    return {
+        "run": str(history["run"]),
+        "mode": str(history["mode"]),
+        "now": number(history.get("now")) or 0,
+        "opened_at": number(history.get("opened_at")),
+        "state": None,
+        "totals": _table(history["totals"]),
+        "ranks": {**_table(ranks), "rate": _columns(ranks.get("rate"))},
+        "epochs": {"epoch": [], **_table(epochs), "eval": _columns(epochs.get("eval"))},
+        "hosts": hosts,
+        "timeline": [_lanes(row) for row in rows(history["timeline"])],
+    }
+
+
+def _lanes(row: Json) -> Json:
+    given = row.get("rows")
+    lanes = [each for each in given if isinstance(each, list)] if isinstance(given, list) else []
+    spent = [[number(cell) or 0 for cell in lane] for lane in lanes]
+    return {"t": number(row.get("t")) or 0, "dt": number(row.get("dt")) or 0, "rows": spent}
+
+
+def _table(value: Json) -> Json:
+    return {"t": [], **_columns(value)}
+
+
+def _columns(value: Any) -> dict[str, list[float | None]]:
+    found = value if isinstance(value, dict) else {}
+    return {name: [number(cell) for cell in column] for name, column in found.items() if isinstance(column, list)}
 
 
 def rows(value: Any) -> list[Json]:
