@@ -114,6 +114,30 @@ def test_junk_costs_a_sentence_and_no_memory(tmp_path: Path, junk: bytes) -> Non
         find("r", tmp_path / "runs")
 
 
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        ("lastest", "did you mean latest?"),
+        ("20260101-000001-aaax", "did you mean 20260101-000001-aaaa?"),
+        ("digits", "the last runs that left a checkpoint are 20260101-000002-bbbb, 20260101-000001-aaaa"),
+        ("20260101-000003-cccc", "the last runs that left a checkpoint are 20260101-000002-bbbb, 20260101-000001-aaaa"),
+    ],
+)
+def test_whoever_names_what_is_not_there_or_of_no_use_is_told_what_is(tmp_path: Path, said: str, fix: str) -> None:
+    """The third run was killed before its first checkpoint."""
+    saved(tmp_path, "20260101-000001-aaaa", 3)
+    saved(tmp_path, "20260101-000002-bbbb", 5)
+    (tmp_path / "20260101-000003-cccc").mkdir()
+    with pytest.raises(Refused) as refused:
+        find(said, tmp_path)
+    assert refused.value.fix == fix
+    path = tmp_path / "20260101-000002-bbbb" / "checkpoint.safetensors"
+    path.write_bytes(b"")
+    with pytest.raises(Broken, match="it is cut short") as broken:
+        find(str(path), tmp_path)
+    assert "20260101-000001-aaaa" in broken.value.fix
+
+
 def test_auto_takes_the_last_run_that_fits_and_says_what_it_passed_over(tmp_path: Path) -> None:
     saved(tmp_path, "20260101-000001-aaaa", 3)
     saved(tmp_path, "20260101-000002-aaaa", 5, dataset=7)

@@ -10,6 +10,7 @@ A file that is cut short costs a sentence, and the one before it is used.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -98,16 +99,33 @@ def _named(said: str, runs: Path, terms: Terms, tensors: Sequence[TensorSpec]) -
     places = [Path(said).expanduser(), runs / said]
     place = next((place for place in places if place.exists()), None)
     if place is None:
-        known = ", ".join(folder.name for folder in _runs(runs, "")[:3])
         raise Refused(
             "no-checkpoint",
             f"cannot resume from {said}",
             f"there is no such file or folder, and no run of that name below {runs}",
-            f"the last runs are {known}" if known else "name a checkpoint by its path",
+            _instead(said, runs),
         )
-    found = _in(place, terms, tensors) if place.is_dir() else _file(place, terms, tensors)
+    try:
+        found = _in(place, terms, tensors) if place.is_dir() else _file(place, terms, tensors)
+    except Fault as fault:
+        if fault.fix:
+            raise
+        raise type(fault)(fault.code, fault.what, fault.why, _instead(place.name, runs)) from None
     _not_complete(found, terms)
     return found
+
+
+def _instead(said: str, runs: Path) -> str:
+    """What somebody may have meant who named something that is not there, or cannot be used."""
+    names = (checkpoint.NAME, checkpoint.PREVIOUS)
+    known = [folder.name for folder in _runs(runs, "") if any((folder / name).exists() for name in names)]
+    known = [name for name in known if name != said]
+    close = difflib.get_close_matches(said, [*known, AUTO, LATEST, NEVER], 1, 0.8)
+    if close:
+        return f"did you mean {close[0]}?"
+    if not known:
+        return "name a checkpoint by its path, or begin anew without resume"
+    return f"the last runs that left a checkpoint are {', '.join(known[:3])}"
 
 
 def _complete(found: Found, terms: Terms) -> bool:
