@@ -7,7 +7,7 @@ from window_worlds import Driven, cluster, end_children, failed, finish, formed,
 
 from flodl_window import events as ev
 from flodl_wire import exits
-from flodl_wire.hub_messages import Finished, HubFailed, RankGone, RankIn, RelayIn, Stop
+from flodl_wire.hub_messages import Finished, HubFailed, Notice, RankGone, RankIn, RelayIn, Stop
 from flodl_wire.join_messages import (
     Abort,
     Bye,
@@ -226,6 +226,16 @@ def test_a_relay_that_dies_by_itself_is_named_when_the_agent_gives_up() -> None:
     world.at(1)
     world.says("node-a", HostFault("relay-died", "the relay of node-a ended", "exit 1"))
     assert failed(world) == "relay on node-a exit 1"
+
+
+def test_a_lost_rank_is_told_in_one_line_the_coordinators_and_a_lost_host_of_several_in_one_of_ours() -> None:
+    world = trained("cpu:1", "cpu:2")
+    before = len(world.said)
+    world.says("node-a", RankExited(0, None, 9))
+    world.hub(Notice("rank 0 on node-a is lost (killed by signal 9); 30 samples of it go to the others"))
+    assert [line for line in world.said[before:] if "lost" in line or "killed" in line] == [world.said[-1]]
+    world.gone("node-b")
+    assert "ranks 1-2 lost" in world.said[-1]
 
 
 def test_a_host_lost_while_training_is_tolerated_as_far_as_the_coordinator_says() -> None:

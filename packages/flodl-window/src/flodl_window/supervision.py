@@ -362,7 +362,8 @@ class Supervision:
             self.inquest.add(incident)
             return
         self.losses.append(Loss(now, [life.rank for life in lives], incident))
-        self.out.append(Say(f"{incident.what}; {ranks_text([life.rank for life in lives])} lost"))
+        if len(lives) > 1 or self.hub_gone:  # else the coordinator's notice says it, and what becomes of its samples
+            self.out.append(Say(f"{incident.what}; {ranks_text([life.rank for life in lives])} lost"))
         if self.hub_failed is not None and any(self._is_culprit(life.rank) for life in lives):
             culprit = Incident(
                 now,
