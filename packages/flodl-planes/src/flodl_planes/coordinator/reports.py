@@ -7,8 +7,9 @@ from flodl_planes.coordinator.accounting import Tally
 from flodl_planes.coordinator.full_speed import FullSpeed
 from flodl_planes.coordinator.hub_events import AppendMetrics, HubOrder, Tell
 from flodl_planes.coordinator.pool import Span
+from flodl_planes.coordinator.rounds import EpochMerged
 from flodl_planes.coordinator.timeline import Clockwork
-from flodl_planes.coordinator.training import EpochMerged, Training
+from flodl_planes.coordinator.training import Training
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.hub_messages import Notice
 from flodl_wire.plane_messages import Deposit

@@ -16,7 +16,6 @@ Pure: called by the coordinator, answers with orders.
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -27,35 +26,13 @@ from flodl_planes.coordinator.dealing import Dealer
 from flodl_planes.coordinator.hub_events import CommitRound, HubOrder, SendRank, StartRound
 from flodl_planes.coordinator.pieces import Pieces
 from flodl_planes.coordinator.pool import Ledger, Pool, Span, batches_in, samples_in
+from flodl_planes.coordinator.rounds import EpochMerged, OpenRound
 from flodl_planes.coordinator.saving import Saving
 from flodl_planes.coordinator.weights import steps_of, weigh
 from flodl_planes.elche.cadence import Measured
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Deposit, Moved, Plan, Round, Terms
-
-
-@dataclass
-class OpenRound:
-    """A round that has been ordered. `took`: rank → its plan and deposit; `final`: nothing is left to deal behind
-    it; `free`: the ranks do not wait for it; `hands`: in direct mode, who has to say Moved; `moved`: who has.
-    """
-
-    number: int
-    attempt: int
-    took: dict[int, tuple[Plan, Deposit]]
-    final: bool
-    free: bool = False
-    hands: list[int] = field(default_factory=list)
-    moved: set[int] = field(default_factory=set)
-
-
-@dataclass
-class EpochMerged:
-    """An epoch's last round is decided; `spans` is the ledger's proof."""
-
-    epoch: int
-    spans: list[Span]
 
 
 class Training:
