@@ -9,8 +9,10 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -34,25 +36,27 @@ def measure(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     for work in WORKS:
         if not chosen(work.example, options.works):
             continue
-        for seed in range(options.seeds):
+        for seed in range(options.seeds or work.seeds):
             for contender in CONTENDERS:
                 wanted = contender.name == ALONE or chosen(contender.name, options.only)
-                if not wanted or (work.example, contender.name, seed) in have:
+                if not (wanted and contender.on(work)) or (work.example, contender.name, seed) in have:
                     continue
-                began = time.monotonic()
-                row = run(work, contender, seed)
+                began, disturbance = time.monotonic(), Disturbance()
+                row = {**run(work, contender, seed), "others": disturbance.share()}
                 rows.append(row)
                 append(row, KEPT)
                 took = time.monotonic() - began
-                print(f"{work.example} {contender.name}, seed {seed}: {row['metric']:.4f}  ({took:.0f} s)", flush=True)
+                ends = ", ".join(f"{name} {value:.4f}" for name, value in row["metrics"].items())
+                print(f"{work.example} {contender.name}, seed {seed}: {ends}  ({took:.0f} s)", flush=True)
 
 
 def chosen(name: str, parts: str) -> bool:
     return any(part in name for part in parts.split(","))
 
 
-def circumstances(others: float) -> str:
+def circumstances(rows: Sequence[dict[str, Any]]) -> str:
     """Date, versions and kind of machine, in words."""
+    others = statistics.median(row["others"] for row in rows)
     today = datetime.now(timezone.utc).date().isoformat()
     busy = f" Other work took {others:.0%} of the machine meanwhile." if others > DISTURBED else ""
     return (
@@ -65,17 +69,17 @@ def circumstances(others: float) -> str:
 def check_samples(rows: list[dict[str, Any]]) -> None:
     """Everybody has learned from equally many. Raises RuntimeError."""
     for work in WORKS:
-        samples = {row["samples"] for row in rows if row["work"] == work.example}
-        if len(samples) > 1:
-            raise RuntimeError(f"{work.example}: runs of different numbers of samples: {sorted(samples)}")
+        for contender in CONTENDERS:
+            samples = work.samples * work.epochs * contender.epochs
+            mine = [row for row in rows if (row["work"], row["contender"]) == (work.example, contender.name)]
+            if odd := [row for row in mine if row["samples"] != samples]:
+                raise RuntimeError(f"{work.example}, {contender.name}: not {samples} samples but {odd[0]['samples']}")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.quality", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument(
-        "--works", default="digits", help="parts of examples' names, comma separated (charlm: 15 minutes)"
-    )
+    parser.add_argument("--seeds", type=int, default=0, help="of each example; as many as it wants if omitted")
+    parser.add_argument("--works", default="", help="parts of examples' names, comma separated")
     parser.add_argument("--only", default="", help="parts of contenders' names, comma separated")
     parser.add_argument(
         "--page", type=Path, default=PAGE, help="where the tables are written; docs/quality.md if omitted"
@@ -86,17 +90,17 @@ def main(argv: list[str] | None = None) -> int:
         KEPT.unlink(missing_ok=True)
     rows = [json.loads(line) for line in KEPT.read_text().splitlines()] if KEPT.exists() else []
     warm_up()
-    disturbance = Disturbance()
     measure(options, rows)
     check_samples(rows)
-    text = page.measured(rows, circumstances(disturbance.share()))
+    text = page.measured(rows, circumstances(rows))
     print(text)
     options.page.write_text(page.with_measured(options.page.read_text(), text))
     behind = [
-        f"{work.example}: {name}"
+        f"{work.example}, {metric.name}: {each.contender.name}"
         for work in WORKS
-        for name, peer, found in page.comparisons(rows, work)
-        if not found.kept
+        for metric in work.metrics
+        for each in page.pairings(rows, work, metric)
+        if not each.kept
     ]
     if behind:
         print(f"behind by more than the spread of one rank alone: {'; '.join(behind)}", file=sys.stderr)

@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 ALONE = "one rank alone"
+LONGER = "one rank alone, three times as long"
 EXACT = "exact, two hosts"
 
 
 @dataclass(frozen=True)
+class Metric:
+    """What an example's `evaluate` gives on held-out data, and which way is good."""
+
+    name: str
+    text: str
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
 class Work:
-    """An example of docs/examples: its arguments, its batches in all, the metric its `evaluate` gives, and which way is
-    good."""
+    """An example of docs/examples: its arguments, and samples in an epoch. `lr` is the example's own."""
 
     example: str
     argv: tuple[str, ...]
-    steps: int
-    metric: str
-    higher_is_better: bool
+    samples: int
+    batch_size: int
+    lr: float
+    epochs: int
+    seeds: int
+    metrics: tuple[Metric, ...]
     text: str
 
 
 @dataclass(frozen=True)
 class Contender:
     """`hosts`: ranks on each, none for a run alone; the hub is beside the first. `trainer`: what the example's Trainer
-    is given besides. `against`: the contenders whose seeds it is paired with."""
+    is given besides; `batch`, `lr` and `epochs` multiply the work's own. `against`: the contenders whose seeds it is
+    paired with, first one rank alone, whose spread counts. `only`: the one example it runs on."""
 
     name: str
     mode: str = ""
     hosts: tuple[int, ...] = ()
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    batch: int = 1
+    lr: float = 1.0
+    epochs: int = 1
     against: tuple[str, ...] = (ALONE,)
+    only: str = ""
+
+    def on(self, work: Work) -> bool:
+        return self.only in ("", work.example)
+
+    def steps(self, work: Work) -> int:
+        """Of everybody together, for schedules."""
+        return work.epochs * self.epochs * math.ceil(work.samples / (work.batch_size * self.batch))
+
+    def arguments(self, work: Work) -> list[str]:
+        """Of the example."""
+        values = {
+            "epochs": work.epochs * self.epochs, "batch-size": work.batch_size * self.batch, "lr": work.lr * self.lr
+        }  # fmt: skip
+        return [*work.argv, *(word for name, value in values.items() for word in (f"--{name}", str(value)))]
 
     def ranks(self) -> dict[str, list[int]]:
         """Host → its ranks."""
@@ -43,33 +75,47 @@ class Contender:
 SLOW = "1:2.5"  # rank 1 takes 2.5 times as long for each step, in every world
 WORKS = [
     Work(
-        "digits", ("--epochs", "8"), 8 * 90, "accuracy", True,
-        "eight epochs of the `digits` example with a sixth of its channels, held-out accuracy",
+        "digits", (), samples=1437, batch_size=16, lr=0.01, epochs=8, seeds=5,
+        metrics=(Metric("accuracy", "held-out accuracy", True), Metric("loss", "held-out loss, nats", False)),
+        text="eight epochs of the `digits` example with a sixth of its channels: 720 batches of 16, SGD with momentum",
     ),
     Work(
-        "charlm", ("--kilobytes", "100", "--epochs", "3"), 3 * 66, "bits_per_byte", False,
-        "three epochs of the `charlm` example over 100 kB of text, held-out bits per byte (less is better)",
+        "charlm", ("--kilobytes", "200"), samples=6249, batch_size=8, lr=2e-3, epochs=2, seeds=5,
+        metrics=(Metric("bits_per_byte", "held-out bits per byte", False),),
+        text="two epochs of the `charlm` example with one block of width 32 and 32 bytes in sight: 1,564 batches of 8"
+        " windows, AdamW",
     ),
 ]  # fmt: skip
 ONE_BOX, TWO_HOSTS = (2,), (1, 1)
-# three batches of the slow rank, ten in all: some 45 averages, for what adds up from average to average
+# A step of each of two ranks is one step of the average for twice the samples, so it has to reach twice as far.
+LINEAR: dict[str, Any] = {"lr_scale_ratio": 1.0}
+# three batches of the slow rank, ten in all: many averages, for what adds up from average to average
 SHORT: dict[str, Any] = {"anchor": 3, "max_anchor": 3}
 CONTENDERS = [
-    Contender(ALONE),
-    Contender("cpu_sync", "cpu_sync", ONE_BOX),
-    Contender("cpu_cadence", "cpu_cadence", ONE_BOX),
-    Contender("cpu_async", "cpu_async", ONE_BOX),
-    # the linear rule for two ranks: the learning rate twice as high
-    Contender("cpu_cadence, lr_scale_ratio 1", "cpu_cadence", ONE_BOX, {"lr_scale_ratio": 1.0}),
-    Contender("nccl_sync (gloo)", "nccl_sync", ONE_BOX),
-    Contender("nccl_cadence (gloo)", "nccl_cadence", ONE_BOX),
-    Contender(EXACT, "cpu_cadence", TWO_HOSTS, SHORT),
-    Contender("bf16, two hosts", "cpu_cadence", TWO_HOSTS, {**SHORT, "wire": "bf16"}, (ALONE, EXACT)),
-    Contender("int8, two hosts", "cpu_cadence", TWO_HOSTS, {**SHORT, "wire": "int8"}, (ALONE, EXACT)),
+    Contender(ALONE, against=()),
+    Contender("cpu_sync", "cpu_sync", ONE_BOX, LINEAR),
+    Contender("cpu_cadence", "cpu_cadence", ONE_BOX, LINEAR),
+    Contender("cpu_async", "cpu_async", ONE_BOX, LINEAR),
+    Contender("nccl_sync (gloo)", "nccl_sync", ONE_BOX, LINEAR),
+    Contender("nccl_cadence (gloo)", "nccl_cadence", ONE_BOX, LINEAR),
+    Contender(EXACT, "cpu_cadence", TWO_HOSTS, {**SHORT, **LINEAR}),
+    Contender("bf16, two hosts", "cpu_cadence", TWO_HOSTS, {**SHORT, **LINEAR, "wire": "bf16"}, against=(ALONE, EXACT)),
+    Contender("int8, two hosts", "cpu_cadence", TWO_HOSTS, {**SHORT, **LINEAR, "wire": "int8"}, against=(ALONE, EXACT)),
+    # no linear rule on top: an outer momentum reaches further by itself
     Contender("nesterov", "cpu_cadence", ONE_BOX, {**SHORT, "outer": "nesterov"}),
     Contender("slow_momentum", "cpu_cadence", ONE_BOX, {**SHORT, "outer": "slow_momentum"}),
-    # the same reach as a plain average: outer_lr = 1 - outer_momentum
+    # what happens to those who change nothing in their script, and what one rank alone makes of such batches
+    Contender("cpu_sync, learning rate as it is", "cpu_sync", ONE_BOX),
+    Contender("cpu_cadence, learning rate as it is", "cpu_cadence", ONE_BOX),
+    Contender("one rank alone, twice the batch and rate", batch=2, lr=2.0),
+    # outer optimizers with three times as many averages, which are the steps that they take
+    Contender(LONGER, epochs=3, against=(), only="digits"),
     Contender(
-        "slow_momentum, outer_lr 0.3", "cpu_cadence", ONE_BOX, {**SHORT, "outer": "slow_momentum", "outer_lr": 0.3}
+        "nesterov, three times as long", "cpu_cadence", ONE_BOX, {**SHORT, "outer": "nesterov"},
+        epochs=3, against=(LONGER,), only="digits",
     ),
-]
+    Contender(
+        "slow_momentum, three times as long", "cpu_cadence", ONE_BOX, {**SHORT, "outer": "slow_momentum"},
+        epochs=3, against=(LONGER,), only="digits",
+    ),
+]  # fmt: skip

@@ -5,58 +5,86 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tools.quality.contenders import ALONE, CONTENDERS, WORKS, Work
+from tools.quality.contenders import ALONE, CONTENDERS, WORKS, Contender, Metric, Work
 from tools.quality.paired import Comparison, compare, sentence, spread
 
 BETWEEN = re.compile(r"(<!-- measured -->\n).*?(<!-- end measured -->)", re.DOTALL)
 Row = dict[str, Any]  # as runs.run gives it
 
 
-def metrics(rows: Sequence[Row], work: Work) -> dict[str, dict[int, float]]:
-    """Contender → seed → metric."""
+@dataclass(frozen=True)
+class Pairing:
+    """One row of a table: `contender` against `peer`."""
+
+    contender: Contender
+    peer: str
+    found: Comparison
+
+    @property
+    def kept(self) -> bool:
+        """A run alone is there to be looked at; the rule is for worlds."""
+        return self.found.kept or not self.contender.hosts
+
+
+def figures(rows: Sequence[Row], work: Work, metric: Metric) -> dict[str, dict[int, float]]:
+    """Contender → seed → the metric after the last epoch."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         if row["work"] == work.example:
-            found.setdefault(row["contender"], {})[row["seed"]] = row["metric"]
+            found.setdefault(row["contender"], {})[row["seed"]] = row["metrics"][metric.name]
     return found
 
 
-def comparisons(rows: Sequence[Row], work: Work) -> list[tuple[str, str, Comparison]]:
-    """(contender, whom it is compared with, what came out), in the order of CONTENDERS."""
-    found = metrics(rows, work)
+def pairings(rows: Sequence[Row], work: Work, metric: Metric) -> list[Pairing]:
+    """In the order of CONTENDERS."""
+    found = figures(rows, work, metric)
+    higher = metric.higher_is_better
     return [
-        (contender.name, peer, compare(found[contender.name], found[peer], found[ALONE],
-                                       higher_is_better=work.higher_is_better))
+        Pairing(
+            contender, peer,
+            compare(found[contender.name], found[peer], found[contender.against[0]], higher_is_better=higher),
+        )
         for contender in CONTENDERS
-        if contender.hosts and contender.name in found
+        if contender.against and contender.name in found and contender.against[0] in found
         for peer in contender.against
         if peer in found
     ]  # fmt: skip
 
 
-def table(rows: Sequence[Row], work: Work) -> str:
-    """One work's table; "" when there are no runs alone to compare with."""
-    alone = metrics(rows, work).get(ALONE)
+def table(rows: Sequence[Row], work: Work, metric: Metric) -> str:
+    """One metric's table; "" when there are no runs alone to compare with."""
+    alone = figures(rows, work, metric).get(ALONE)
     if not alone:
         return ""
-    mean = statistics.mean(alone.values())
     text = [
-        f"### {work.example}", "", f"{work.text[0].upper()}{work.text[1:]}. Seeds: {len(alone)}. {ALONE.capitalize()}: "
-        f"{mean:.4f}, spread {spread(alone):.4f}.", "",
-        "| | against | mean | difference | ± | |", "|---|---|---|---|---|---|",
+        f"### {work.example}: {metric.text}", "",
+        f"{work.text[0].upper()}{work.text[1:]}. Seeds: {len(alone)}. {ALONE.capitalize()}:"
+        f" {statistics.mean(alone.values()):.4f}, spread {spread(alone):.4f}."
+        f" {'More' if metric.higher_is_better else 'Less'} is better.", "",
+        "| | against | averages | mean | difference | ± | |", "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    text += [
-        f"| {name} | {peer} | {each.mean:.4f} | {each.difference:+.4f} | {each.deviation:.4f} | {sentence(each)} |"
-        for name, peer, each in comparisons(rows, work)
-    ]
+    for each in pairings(rows, work, metric):
+        found, name = each.found, each.contender.name
+        text.append(
+            f"| {name} | {each.peer} | {averages(rows, work, name)} | {found.mean:.4f} | {found.difference:+.4f}"
+            f" | {found.deviation:.4f} | {sentence(found, judged=bool(each.contender.hosts))} |"
+        )
     return "\n".join(text) + "\n"
+
+
+def averages(rows: Sequence[Row], work: Work, name: str) -> str:
+    """How many a run of this contender took, in the middle of its seeds."""
+    counts = [row["rounds"] for row in rows if (row["work"], row["contender"]) == (work.example, name)]
+    return f"{statistics.median_low(counts)}"
 
 
 def measured(rows: Sequence[Row], circumstances: str) -> str:
     """What stands between the marks."""
-    return "\n".join([circumstances, "", *filter(None, (table(rows, work) for work in WORKS))])
+    tables = (table(rows, work, metric) for work in WORKS for metric in work.metrics)
+    return "\n".join([circumstances, "", *filter(None, tables)])
 
 
 def with_measured(page: str, text: str) -> str:

@@ -65,11 +65,11 @@ def compare(contender: Mapping[int, float], peer: Mapping[int, float], alone: Ma
     )
 
 
-def sentence(found: Comparison) -> str:
-    """What the row says, in plain words."""
+def sentence(found: Comparison, *, judged: bool = True) -> str:
+    """What the row says, in plain words; `judged`: by the rule."""
     times = f"{abs(found.difference) / found.spread:.1f} spreads" if found.spread else f"{abs(found.difference):.4f}"
     seeds = f"{found.behind} of {found.seeds} seeds"
-    if not found.kept:
+    if not found.kept and judged:
         certain = found.difference + found.margin < -found.spread
         doubt = "" if certain else "; these seeds do not settle whether it is more than one"
         return f"WORSE: behind by {times}, in {seeds}{doubt}."
@@ -77,4 +77,5 @@ def sentence(found: Comparison) -> str:
         return f"No difference that {found.seeds} seeds could tell; behind in {found.behind}."
     if found.difference > 0:
         return f"Ahead by {times}."
-    return f"Behind by {times}, in {seeds}, which is within the spread."
+    within = ", which is within the spread" if found.kept else ""
+    return f"Behind by {times}, in {seeds}{within}."

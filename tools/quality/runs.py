@@ -1,6 +1,7 @@
 """One run of an example, alone or in a world: the numbers it ended with.
 
-The example's own main() runs, unchanged; only the name `Trainer` in it may stand for one with more arguments.
+The example's own main() runs, unchanged; only some names in it stand for something smaller, or with more arguments
+(smaller.py).
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from typing import Any
 import msgspec
 import torch
 from tools.forked_world import ForkedWorld, fork
+from tools.quality import smaller
 from tools.quality.contenders import SLOW, Contender, Work
-from tools.quality.narrow_digits import build_model
 
-import flodl_planes
 from flodl_wire.result import RunResult
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -29,17 +29,16 @@ Row = dict[str, Any]
 
 
 def run(work: Work, contender: Contender, seed: int) -> Row:
-    """A row: the metric after the last epoch, and what it took. Raises RuntimeError when the run fails."""
+    """A row: the metrics after the last epoch, and what it took. Raises RuntimeError when the run fails."""
 
     def script() -> None:
         sys.path.insert(0, str(EXAMPLES / work.example))
         example = importlib.import_module("train")
-        changed = {"scheduler": partial(falling, work.steps), **contender.trainer}
-        example.Trainer = partial(flodl_planes.Trainer, **changed)  # type: ignore[attr-defined]
-        if work.example == "digits":
-            example.build_model = build_model  # type: ignore[attr-defined]
-        slow = ["--slow", SLOW] if contender.hosts else []
-        sys.argv = ["train.py", *work.argv, "--seed", str(seed), *slow]
+        changed = {"scheduler": partial(falling, contender.steps(work)), **contender.trainer}
+        smaller.make(example, work, changed)
+        sys.argv = ["train.py", *contender.arguments(work), "--seed", str(seed)]
+        if contender.hosts:
+            sys.argv += ["--slow", SLOW]
         example.main()
 
     with tempfile.TemporaryDirectory(prefix="flodl-q-") as name:
@@ -48,11 +47,11 @@ def run(work: Work, contender: Contender, seed: int) -> Row:
             result = ForkedWorld(folder, contender.mode, contender.ranks()).run(partial(inside, folder, script)).result
         else:
             result = alone(script, folder)
-    curve = [epoch.eval[work.metric] for epoch in result.epochs if epoch.eval]
-    if result.verdict != "done" or len(curve) < len(result.epochs):
+    curve = [epoch.eval for epoch in result.epochs if epoch.eval]
+    if result.verdict != "done" or len(curve) < work.epochs * contender.epochs:
         raise RuntimeError(f"{contender.name}, seed {seed}: {result}")
     return {
-        "work": work.example, "contender": contender.name, "seed": seed, "metric": curve[-1], "curve": curve,
+        "work": work.example, "contender": contender.name, "seed": seed, "metrics": curve[-1], "curve": curve,
         "samples": result.samples, "rounds": result.rounds, "wall_s": result.wall_s, "balance": result.balance,
     }  # fmt: skip
 
