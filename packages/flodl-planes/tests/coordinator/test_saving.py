@@ -17,11 +17,11 @@ from flodl_planes.coordinator.hub_events import (
     Rescue,
     WriteCheckpoint,
 )
-from flodl_planes.coordinator.transport_events import FromRank, StateWhole
+from flodl_planes.coordinator.transport_events import FromRank, RoundDone, StateWhole
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
-from flodl_wire.hub_messages import Finished, Notice, RankGone, Stop
-from flodl_wire.plane_messages import Deposit, State
+from flodl_wire.hub_messages import Finished, HubFailed, Notice, RankGone, Stop
+from flodl_wire.plane_messages import Deposit, Leaving, State
 from flodl_wire.result import EpochResult
 
 
@@ -206,6 +206,31 @@ def test_what_is_rescued_knows_that_an_evaluation_is_not_in(paper: Any) -> None:
     (rescue,) = [order for order in world.tell(Stop("enough")) if isinstance(order, Rescue)]
     assert (rescue.cursor.epoch, rescue.cursor.merged) == (1, [])
     assert rescue.cursor.unevaluated is not None and rescue.cursor.unevaluated.epoch == 0
+
+
+def test_a_script_that_breaks_before_the_hub_knows_its_round_whole_costs_no_average(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, evaluates=True).load()
+    while world.open is None or not world.open.confirm:
+        step(world)
+    last = world.open
+    world.tell(FromRank(0, Leaving(error="ValueError: no figures")))
+    world.tell(RankGone(0, False, "exit 1", code=1))
+    assert world.told(HubFailed) == []
+    orders = world.tell(RoundDone(last.round, last.attempt))
+    (rescue,) = [order for order in orders if isinstance(order, Rescue)]
+    assert (rescue.number, rescue.cursor.epoch) == (last.round, 1)
+    assert world.failure().why == "ValueError: no figures"
+
+
+def test_a_failure_does_not_wait_for_a_round_that_never_ends(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, samples=1000).load()
+    while world.open is None:
+        step(world)
+    world.tell(FromRank(0, Leaving(error="ValueError: bad")))
+    world.tick(0.5)
+    assert world.told(HubFailed) == []
+    world.tick(0.6)
+    assert world.failure().why == "ValueError: bad"
 
 
 def test_an_epochs_very_end_is_the_next_ones_beginning(paper: Any) -> None:

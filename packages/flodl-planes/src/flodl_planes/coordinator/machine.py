@@ -22,6 +22,7 @@ from flodl_planes.coordinator.accounting import Accounts
 from flodl_planes.coordinator.agreement import DIRECT, disagreement
 from flodl_planes.coordinator.cohort import ABSENT, DEAD, LEFT, READY, SILENT, Cohort
 from flodl_planes.coordinator.dealing import dealer_for
+from flodl_planes.coordinator.failing import Failing
 from flodl_planes.coordinator.hub_events import (
     CheckpointFailed,
     CheckpointFound,
@@ -90,6 +91,7 @@ class Coordinator:
         self._formed_at = 0.0
         self._closing_counted = False
         self._stalls = Stalls()
+        self._failing = Failing()
         self._result: RunResult | None = None
 
     def handle(self, event: HubEvent, now: float) -> list[HubOrder]:
@@ -107,6 +109,8 @@ class Coordinator:
             return self._fail(fault, now)
 
     def _dispatch(self, event: HubEvent, now: float) -> list[HubOrder]:
+        if self._failing.holds(event, self.training, now):
+            return []
         if isinstance(event, FromRank):
             return self._from_rank(event.rank, event.message, now)
         if isinstance(event, RoundDone):
@@ -249,6 +253,9 @@ class Coordinator:
             reason = "finished" if training.final else "checkpoint"
             cursor = standing.cursor(training, self.run, self.mode, reason)
             orders += training.saving.decided(event.round, cursor, now)
+        failed = self._failing.due(training, now)
+        if failed:
+            return [*orders, *self._dispatch(failed, now)]
         if training.final and self.phase == "training":
             self.phase = "closing"
             return [*orders, *training.evaluate_again(), *self._close_when_ready(now)]
@@ -339,22 +346,16 @@ class Coordinator:
         for rank in self.cohort.ranks(SILENT):
             member = self.cohort[rank]
             if self.phase != "over" and now - member.silent_since >= self.limits.grace_s:
-                gone = RankGone(rank, False, member.why or "its connection to the relay closed")
-                orders += self._gone(gone, now)
+                orders += self._gone(RankGone(rank, False, member.why or "its connection to the relay closed"), now)
         training, reports = self.training, self.reports
         if training is None or reports is None or self.phase not in ("training", "closing", "leaving"):
             return orders
+        failed = self._failing.due(training, now)
+        if failed:
+            return [*orders, *self._dispatch(failed, now)]
         orders += self._stalls.expel(training, self._waited_for(training, now), training.issued_at, now)
         if self.phase == "leaving":
             return orders
-        if training.open and self.limits.stall_s is not None and now - training.issued_at > self.limits.stall_s:
-            fault = Broken(
-                "round-stalled",
-                "cannot go on training",
-                f"round {training.open.number} has not ended after {self.limits.stall_s:.0f} s",
-                "look at the network between the hosts",
-            )
-            return [*orders, *self._fail(fault, now)]
         barred = self._roads.barred(training, self.mode, self.limits, now)
         if barred:
             return [*orders, *self._fail(barred, now)]

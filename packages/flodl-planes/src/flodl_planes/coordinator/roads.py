@@ -39,7 +39,14 @@ class Roads:
         return []
 
     def barred(self, training: Training, mode: str, limits: Limits, now: float) -> Fault | None:
-        """The fault when ranks cannot average directly and nobody's death explains it."""
+        """The fault when a round does not end, or ranks cannot average directly and nobody's death explains it."""
+        if training.open and limits.stall_s is not None and now - training.issued_at > limits.stall_s:
+            return Broken(
+                "round-stalled",
+                "cannot go on training",
+                f"round {training.open.number} has not ended after {limits.stall_s:.0f} s",
+                "look at the network between the hosts",
+            )
         if self._unexplained is None:
             return None
         rank, message, since = self._unexplained
