@@ -42,6 +42,7 @@ class FakeLink:
         self.heard: list[Any] = []
         self.ended = False
         self.silent = False  # beat no more
+        self.holds_open = False  # when the agent has said its last word, which it then waits for
         self.reading = threading.Event()
         self.reading.set()
         self._changed = threading.Condition()
@@ -61,8 +62,9 @@ class FakeLink:
                 with self._changed:
                     self.heard += [decode_message(frame.body, JoinUp, "the agent") for frame in frames]
                     self._changed.notify_all()
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+        if not self.holds_open:
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_RDWR)
         with self._changed:
             self.ended = True
             self._changed.notify_all()

@@ -177,6 +177,7 @@ def test_an_agent_that_is_killed_wakes_a_keeper_that_stands_still(run: Run) -> N
 
 
 def test_an_agent_that_is_stopped_at_its_goodbye_is_still_watched_by_its_keeper(run: Run) -> None:
+    run.link.holds_open = True  # else it might let go of its keeper before it is stopped
     run.link.send(Abort("over"))
     run.link.wait_for(Bye)
     run.agent.process.send_signal(signal.SIGSTOP)
