@@ -93,6 +93,27 @@ def test_who_fetched_before_the_publish_is_refused_at_the_door_though_first_and_
     assert said(run, "tree two") == 2 and not said(run, "tree one"), run.text
 
 
+def test_a_publish_while_members_of_the_run_before_wait_brings_them_back_with_the_new_one(fleet: Fleet) -> None:
+    fleet.open_door(start="manual", max_join_timeout=300)
+    old = fleet.publish()
+    walkers = [fleet.stand_by(host) for host in ("tower", "attic")]
+    run = fleet.train()
+    run.phase("staging")
+    fleet.tree("two")
+    new = fleet.publish()
+    stale = f"it holds run {old['run'][:8]}, and run {new['run'][:8]} has been published over it"
+    for host, walker in zip(("tower", "attic"), walkers, strict=True):
+        walker.line(stale)
+        run.line(f"{host} is out again: {stale}")
+    assert said(run, "is in: rank") == 2, run.text
+    until(lambda: said(run, "is in: rank") == 4, PAUSE, lambda: "\n".join([run.text, *(each.text for each in walkers)]))
+    fired = fleet.cluster.fdl("@cluster", "start")
+    assert fired.returncode == 0, fired
+    run.done()
+    assert said(run, "tree two") == 2 and not said(run, "tree one"), run.text
+    assert not any("Traceback" in walker.text for walker in walkers)
+
+
 def test_a_worker_builds_against_the_torch_that_it_is_told_to_hold(fleet: Fleet, standin_wheel: Any) -> None:
     """A stand-in for torch, by pip from a folder of wheels; it reaches the build and the ranks, and nothing else."""
     wheels = fleet.lab.home("tower") / "wheels"

@@ -157,6 +157,13 @@ def test_the_hello_is_the_first_word_and_a_reject_the_last() -> None:
     ]
 
 
+def test_a_member_that_is_sent_away_ends_with_the_reason_and_the_fix() -> None:
+    story = Story(*ACCEPTED)
+    assert story.tell(Reject("run-superseded", "cannot keep node-a", "it holds run one", "dial again")) == [
+        ev.Finish(1, "cannot keep node-a: it holds run one\nfix: dial again")
+    ]
+
+
 def test_no_verdict_in_time_is_the_end() -> None:
     story = Story(ev.LinkOpened())
     assert story.tell(ev.Ticked(), after=29) == []

@@ -11,7 +11,7 @@ import yaml
 from publish_worlds import World, content, git, whole, write
 
 from flodl_wire import environ
-from flodl_wire.served_runs import newer_run
+from flodl_wire.served_runs import newer_run, runs_of
 
 PROJECT = {"train.py": "import model\n", "model.py": "x = 1\n", "notes.txt": "hello\n"}
 
@@ -240,5 +240,5 @@ def test_the_runs_that_a_folder_has_held_are_written_down_for_its_window(world: 
     write(world.source, {"train.py": ""})
     runs = [world.publish("--bin", "train.py")["run"] for _ in range(3)]
     assert world.publish("--bin", "train.py", "--build", "false")["error"]
-    assert newer_run(world.served, runs[0]) == newer_run(world.served, runs[1]) == runs[2]
-    assert newer_run(world.served, runs[2]) == ""
+    assert runs_of(world.served) == runs
+    assert newer_run(runs, runs[0]) == newer_run(runs, runs[1]) == runs[2] and newer_run(runs, runs[2]) == ""

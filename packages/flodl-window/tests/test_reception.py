@@ -8,6 +8,7 @@ from window_worlds import Driven, cluster, hello
 
 from flodl_window import events as ev
 from flodl_window.snapshot import snapshot
+from flodl_wire.hub_messages import Ready
 from flodl_wire.join_messages import (
     ECHO_BUDGET,
     MAX_ECHO,
@@ -19,10 +20,12 @@ from flodl_wire.join_messages import (
     Hello,
     Reject,
     Schema,
+    WorldFormed,
 )
 from flodl_wire.plane_messages import TensorSpec
 
 ONE, OTHER = "1" * 64, "2" * 64
+OLD, NEW = "a" * 32, "b" * 32
 SMALL = [TensorSpec("w", [2, 2], "F32", "param")]
 LARGE = [TensorSpec("w", [2, 3], "F32", "param")]
 
@@ -44,13 +47,71 @@ def knock(world: Driven, link: int, message: Hello, address: str = "10.0.0.66") 
 
 def test_a_stale_walk_in_is_refused_although_it_comes_first_and_binds_nobody() -> None:
     world = window()
-    for hi in (hello("late", run_id="a" * 32), hello("late", run_id="a" * 32, rehearsal=True)):
-        out = world.do(ev.HelloReceived(50, hi, "10.0.0.66", newer_run="b" * 32))
+    world.do(ev.RunsServed((OLD, NEW)))
+    for hi in (hello("late", run_id=OLD), hello("late", run_id=OLD, rehearsal=True)):
+        out = world.do(ev.HelloReceived(50, hi, "10.0.0.66"))
         (refused,) = answers(out, 50)
         assert isinstance(refused, Reject) and refused.code == "run-superseded" and ev.Shut(50) in out
         assert refused.why == "it holds run aaaaaaaa, and run bbbbbbbb has been published over it"
-    (answer,) = knock(world, 51, hello("fresh", run_id="b" * 32))
-    assert isinstance(answer, Accept)
+    for link, run in ((51, NEW), (52, "")):
+        (answer,) = knock(world, link, hello(f"fresh{link}", run_id=run))
+        assert isinstance(answer, Accept)
+
+
+def test_a_publish_while_the_window_is_open_sends_its_stale_members_for_the_new_run() -> None:
+    world = window(target_ranks=4)
+    world.do(ev.RunsServed((OLD,)))
+    world.hello(hello("tower", run_id=OLD))
+    world.hello(hello("attic", run_id=OLD))
+    world.hello(hello("plain"))
+    links = dict(world.links)
+    out = world.do(ev.RunsServed((OLD, NEW)))
+    for host in ("tower", "attic"):
+        (told,) = answers(out, links[host])
+        assert isinstance(told, Reject) and told.code == "run-superseded" and ev.Shut(links[host]) in out
+        assert told.what == f"cannot keep {host}" and told.why.endswith("run bbbbbbbb has been published over it")
+    assert not answers(out, links["plain"]) and list(world.run.ledger.members) == ["plain"]
+    assert [refusal["host"] for refusal in snapshot(world.run, world.now).refused] == ["tower", "attic"]
+    assert not [effect for effect in world.do(ev.LinkClosed(links["tower"])) if isinstance(effect, ev.Say)]
+    for host in ("tower", "attic", "third"):
+        world.hello(hello(host, run_id=NEW))
+    assert world.run.phase.value == "forming" and not world.run.window.refusals.listed()
+    assert {entry.hello.run_id for entry in world.run.ledger.members.values()} == {NEW, ""}
+
+
+def test_the_operators_start_never_trains_a_run_that_has_been_published_over() -> None:
+    """It was fired while the coordinator was not there yet; what comes next would have formed the world."""
+    world = Driven(cluster(discovery=True, token="a" * 32, min_rank_start=2, start="manual"), fanout=False, ready=False)
+    world.do(ev.RunsServed((OLD,)))
+    for host in ("tower", "attic"):
+        world.hello(hello(host, run_id=OLD))
+    world.do(ev.StartAsked(True))
+    world.do(ev.RunsServed((OLD, NEW)))
+    assert any("the start is withdrawn" in line for line in world.said)
+    world.hub(Ready("/x"))
+    assert world.run.phase.value == "waiting" and not world.sent(WorldFormed)
+    (answer,) = (each for each in world.do(ev.StartAsked(True)) if isinstance(each, ev.AnswerStart))
+    assert answer.status == 409
+
+
+def test_one_whose_verdict_waits_for_a_schema_is_judged_by_what_is_published_then() -> None:
+    world = window()
+    world.do(ev.RunsServed((OLD,)))
+    world.hello(hello("node-a", model_sig=ONE))
+    assert isinstance(knock(world, 50, hello("node-b", model_sig=OTHER, run_id=OLD))[0], AskSchema)
+    world.do(ev.RunsServed((OLD, NEW)))
+    world.gone("node-a")  # else its model would differ
+    before = len(world.effects)
+    world.at(3.0)
+    (refused,) = answers(world.effects[before:], 50)
+    assert isinstance(refused, Reject) and refused.code == "run-superseded"
+
+
+def test_a_publish_leaves_a_world_that_has_formed_alone() -> None:
+    world = Driven(cluster(discovery=True, token="a" * 32, min_rank_start=2, target_ranks=2), fanout=False)
+    for host in ("tower", "attic"):
+        world.hello(hello(host, run_id=OLD))
+    assert world.run.phase.value == "forming" and world.do(ev.RunsServed((OLD, NEW))) == []
 
 
 # models that differ

@@ -35,7 +35,7 @@ def test_a_fleet_that_dials_again_and_again_counts_once_a_host() -> None:
     for _ in range(1000):
         for host in ("a", "b", "c"):
             book.note(host, "10.0.0.9", fault(), 1.0)
-    assert book.count == 3 and not book.too_many
+    assert book.count == 3 and book.siege(1.0) is None
     assert [entry["times"] for entry in book.listed()] == [1000] * 3
 
 
@@ -44,9 +44,10 @@ def test_another_reason_counts_anew_and_memory_stays_bounded() -> None:
     for at in range(MOST):
         book.note(f"h{at}", "10.0.0.9", fault(), at)
         book.note_stranger(f"10.1.{at // 256}.{at % 256}", fault("wrong-key"), at)
-    assert book.count == MOST and not book.too_many
+    assert book.count == MOST and book.siege(9e9) is None
     book.note("h0", "10.0.0.9", fault("run-differs"), 9e9)
-    assert book.too_many and "most often model-differs (1024)" in book.summary()
+    crowd = book.siege(9e9)
+    assert crowd is not None and "most often model-differs (1024)" in crowd.why and crowd.fix
     assert len(book.listed()) == KEPT + STRANGERS_KEPT
     for at in range(MOST):
         book.note(f"more{at}", "10.0.0.9", fault(), at)

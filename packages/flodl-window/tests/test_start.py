@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,25 +13,16 @@ from typing import Any
 
 import pytest
 from window_fleet import a_hello, dial, join
+from window_served import TOKEN, Window
 from window_worlds import Driven, cluster, hello
 
-from flodl_window import cli_start, cli_status, start_proof
+from flodl_window import cli_start, start_proof
 from flodl_window import events as ev
 from flodl_wire import address, blob, environ
 from flodl_wire.config import Cluster, Controller, JoinWindow
 from flodl_wire.faults import Broken, Refused, Transient
 from flodl_wire.join_messages import Accept, WorldFormed
 from flodl_wire.specs import LaunchConfig
-
-TESTS = Path(__file__).parent
-TOKEN = "00112233445566778899aabbccddeeff"
-SERVE = """
-import sys
-from flodl_window import siblings, cli_serve
-from flodl_wire.faults import guarded
-siblings.Tools.find = classmethod(lambda cls, fanout: cls([sys.executable, {hub!r}], []))
-sys.exit(guarded("flodl-window", lambda: cli_serve.main(sys.argv[1:])))
-""".format(hub=str(TESTS / "window_hub.py"))
 
 # the machine
 
@@ -168,41 +157,6 @@ def test_a_controller_that_goes_away_in_the_middle_is_told_from_a_refusal(monkey
 # a real window
 
 
-class Window:
-    """`flodl-window serve` in a folder of its own, held for the operator."""
-
-    def __init__(self, folder: Path, port: int, host: str = "127.0.0.1", **join: Any) -> None:
-        self.port = port
-        knobs = {"discovery": True, "token": TOKEN, "min_rank_start": 2, "start": "manual", **join}
-        config = {"cluster": {"controller": {"host": host, "port": port, "path": "/p", "join": knobs}}}
-        (folder / "c.json").write_text(json.dumps(config))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, "--config", "c.json", "--", "python", "train.py", "--lr", "1"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stderr is not None
-        self.first = self.process.stderr.readline()
-
-    def state(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(cli_status.fetch([address.Address("127.0.0.1", self.port)])[1])
-        return made
-
-    def post(self, *headers: str) -> int:
-        """A raw POST /start; the status."""
-        return cli_status.request(address.Address("127.0.0.1", self.port), "POST /start", *headers)[0]
-
-    def end(self) -> None:
-        for number in (signal.SIGINT, signal.SIGINT):
-            self.process.send_signal(number)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        self.process.wait(20)
-
-
 @pytest.fixture
 def window(tmp_path: Path, free_port: int) -> Iterator[Window]:
     made = Window(tmp_path, free_port)
@@ -292,6 +246,6 @@ def test_from_another_address_the_token_is_needed_and_never_sent(tmp_path: Path,
 
 @pytest.mark.parametrize("host", ["evil\0.example", "", "a" * 5000, "127.0.0.1\0", "::1%\0"])
 def test_a_host_header_of_any_kind_is_answered(host: str) -> None:
-    from flodl_window.launcher import _is_address
+    from flodl_window.port import is_address
 
-    assert _is_address(host) is False
+    assert is_address(host) is False

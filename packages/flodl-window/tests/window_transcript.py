@@ -9,7 +9,8 @@
 difference before you commit it.
 
 Words: ``window [KEY=VALUE …] [roster=cpu:2,cpu:1] [mode=…]``; ``hello HOST [RANKS] [KEY=VALUE …]`` (keys of a hello,
-kind=cuda); ``gone HOST``; ``at SECONDS``; ``start [stranger]``; ``ready`` (the coordinator, which is ready unless the
+kind=cuda); ``gone HOST``; ``at SECONDS``; ``start [stranger]``; ``published RUN …`` (all that this box ever
+published); ``ready`` (the coordinator, which is ready unless the
 window says ready=no).
 """
 
@@ -90,6 +91,8 @@ def told(world: Driven, verb: str, words: list[str]) -> list[str]:
         effects = world.gone(words[0])
     elif verb == "start":
         effects = world.do(ev.StartAsked("stranger" not in words))
+    elif verb == "published":
+        effects = world.do(ev.RunsServed(tuple(words)))
     elif verb == "ready":
         effects = world.hub(Ready("/x"))
     else:

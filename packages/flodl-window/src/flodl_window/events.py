@@ -22,7 +22,6 @@ class HelloReceived:
     hello: Hello
     address: str
     keyed: bool = True  # it proved the salt or token; False at an open door only
-    newer_run: str = ""  # it holds a run that this box has published another over: this one
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,13 @@ class HubEnded:
 
 
 @dataclass(frozen=True)
+class RunsServed:
+    """What this box has ever published, the newest run last: it has just been looked at, or has changed."""
+
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StartAsked:
     """POST /start. `trusted`: it came from this box or proved the token."""
 
@@ -96,6 +102,7 @@ Event = (
     | FanoutEnded
     | HubReported
     | HubEnded
+    | RunsServed
     | StartAsked
     | StrangerRefused
     | Interrupted

@@ -10,6 +10,7 @@ from flodl_window.cohort import Cohort
 from flodl_window.knobs import Knobs
 from flodl_window.ledger import Entry, Ledger
 from flodl_window.roster import RosterHost
+from flodl_window.verdict import Incident, Surety
 from flodl_wire.devices import CpuDevices, Devices, GpuDevices
 from flodl_wire.join_messages import DeviceOffer, WorldFormed
 from flodl_wire.specs import Command, Envelope, EnvelopeController, EnvelopeWorker, RankPlace, RelaySpec, Site
@@ -36,6 +37,14 @@ class Charter:
     hub_socket: str = ""  # the hub's Unix socket, for relays of this very box
     sites: dict[str, Site] = field(default_factory=dict)  # what was built for a host before
     served: Path | None = None  # where this box publishes to
+
+
+def lone_world(charter: Charter, ledger: Ledger, why: str, now: float) -> Incident | None:
+    """What is wrong with the world that would form now; an "all" host may turn out to have one device."""
+    if ledger.joined >= 2 or charter.mode == modes.TORCH:
+        return None
+    fix = "give it two devices, e.g. local_devices: cpu:2, or run the command without cluster: true"
+    return Incident(now, Surety.CAUSE, "a world of one has nothing to average with", why=why, fix=fix)
 
 
 def form_world(charter: Charter, ledger: Ledger) -> tuple[list[RankPlace], dict[str, WorldFormed]]:

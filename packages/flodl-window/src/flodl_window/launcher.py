@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import resource
 import signal
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,9 +27,10 @@ from flodl_window.live.board import TICK_S, Board
 from flodl_window.live.feed import Watcher
 from flodl_window.narration import Narration
 from flodl_window.phases import Phase
-from flodl_window.port import EVERY_ADDRESS, Bound
+from flodl_window.port import EVERY_ADDRESS, Bound, is_address
 from flodl_window.run import Run
 from flodl_window.run_dir import RunDir
+from flodl_window.served_folder import ServedFolder
 from flodl_window.siblings import Tools
 from flodl_window.snapshot import snapshot
 from flodl_window.words import count, listed
@@ -38,7 +38,6 @@ from flodl_wire import deadlines, exits
 from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
 from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFormed
-from flodl_wire.served_runs import newer_run
 from flodl_wire.specs import FanoutEvent
 from flodl_wire.state import State
 
@@ -69,6 +68,7 @@ class Launcher:
         self.limits = limits or scaled()
         self._page_at = page_at
         self._page_door: PageDoor | None = None
+        self._served = ServedFolder(charter.served)
         self._links: dict[int, JoinLink] = {}
         self._fanout: Child | None = None
         self._hub: Child | None = None
@@ -176,13 +176,19 @@ class Launcher:
             host, port = self._page_door.host, self._page_door.port
         else:
             host, port = self.bound.shown, self.bound.port
-        if not _is_address(host) or host in EVERY_ADDRESS:
+        if not is_address(host) or host in EVERY_ADDRESS:
             host = "127.0.0.1"
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     # the run's events and effects
 
     def _handle(self, event: ev.Event) -> None:
+        """Have the machine take `event` in; before any that could close the window, what has been published by now."""
+        if self.machine.phase.window_open and (runs := self._served.news()) is not None:
+            self._take_in(ev.RunsServed(runs))
+        self._take_in(event)
+
+    def _take_in(self, event: ev.Event) -> None:
         now = self._loop.time()
         self.keeping.before(event, self.machine, now)
         for effect in self.machine.handle(event, now):
@@ -267,8 +273,7 @@ class Launcher:
 
     def link_hello(self, link: JoinLink, hello: Hello) -> None:
         self._links[link.number] = link
-        newer = newer_run(self.charter.served, hello.run_id) if self.charter.served else ""
-        self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed, newer))
+        self._handle(ev.HelloReceived(link.number, hello, link.address, link.keyed))
 
     def link_message(self, link: JoinLink, message: JoinUp) -> None:
         if isinstance(message, (Beat, Log, HostLoad)):
@@ -366,7 +371,7 @@ class Launcher:
         return self._start_answer
 
     def is_own_name(self, host: str) -> bool:
-        return host.lower() in self._names or _is_address(host)
+        return host.lower() in self._names or is_address(host)
 
     # files
 
@@ -433,14 +438,6 @@ class Launcher:
         for sock in self.bound.socks:
             sock.close()
         self.narration.close()
-
-
-def _is_address(host: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL byte in it
-            socket.inet_pton(family, host)
-            return True
-    return False
 
 
 def _raise_file_limit() -> None:

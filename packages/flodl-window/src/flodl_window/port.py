@@ -28,6 +28,15 @@ class Bound:
     others: list[str] = field(default_factory=list)
 
 
+def is_address(host: str) -> bool:
+    """True for a number, of either family."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a NUL byte in it
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
 def bind(controller_host: str, port: int, *, loopback: bool) -> Bound:
     """Bind the port: loopback alone when nobody comes from afar, else `controller_host` where that is an address of
     this box, else every address. Beside one particular address loopback is served too: agents, status and start of

@@ -146,8 +146,8 @@ class Reception:
         return Outcome([Send(event.link, self._window.accept(event, entry, now))], [entry])
 
     def _refuse(self, event: HelloReceived, refused: Refused, phase: Phase, now: float) -> Outcome:
-        times = self._window.note(event, refused, phase, now)
-        effects: list[Effect] = [Send(event.link, _reject(refused)), Shut(event.link)]
+        times = self._window.note(event.hello.host, event.address, refused, phase, now)
+        effects = turn_away(event.link, refused)
         if _worth_a_line(times):
             more = f"; {times} times by now" if times > 1 else ""
             effects.append(Say(f"{refused} (from {event.address}{more})"))
@@ -177,8 +177,7 @@ class Reception:
         except Refused as refused:
             return Outcome(
                 [
-                    Send(event.link, _reject(refused)),
-                    Shut(event.link),
+                    *turn_away(event.link, refused),
                     *say(f"rehearsal: {refused} (from {event.address}; it counts for nothing)"),
                 ]
             )
@@ -202,8 +201,9 @@ class Reception:
         return Outcome([Send(link, Echoed(message.number, "x" * message.want))])
 
 
-def _reject(refused: Refused) -> Reject:
-    return Reject(refused.code, refused.what, refused.why, refused.fix)
+def turn_away(link: int, refused: Refused) -> list[Effect]:
+    """Tell whoever is at the other end why it is not, or no longer, in."""
+    return [Send(link, Reject(refused.code, refused.what, refused.why, refused.fix)), Shut(link)]
 
 
 def _worth_a_line(times: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flodl_window.verdict import Incident, Surety
 from flodl_wire.faults import Fault
 
 MOST = 1024  # different refusals; one more fails the window (the reference's bound)
@@ -84,10 +85,14 @@ class Refusals:
         both = sorted([*self._hosts.values(), *self._strangers.values()], key=lambda refusal: refusal.at_s)
         return [refusal.as_dict() for refusal in both]
 
-    def summary(self) -> str:
-        """ "1025 different refusals, most often model-differs (1000)"."""
+    def siege(self, now: float) -> Incident | None:
+        """What ends a window that has had to refuse too many."""
+        if not self.too_many:
+            return None
         code, times = Counter(code for _, code in self._counted).most_common(1)[0]
-        return f"{len(self._counted)} different refusals, most often {code} ({times})"
+        why = f"{len(self._counted)} different refusals, most often {code} ({times})"
+        fix = "fdl status says who it was: mend the fleet, or change controller.join.token, and start again"
+        return Incident(now, Surety.CAUSE, "too many hellos were refused", why=why, fix=fix)
 
 
 def _put(book: dict[tuple[str, str], Refusal], key: tuple[str, str], refusal: Refusal, most: int) -> Refusal:

@@ -11,17 +11,17 @@ from __future__ import annotations
 from flodl_window import departure, modes
 from flodl_window import events as ev
 from flodl_window.fanout_watch import FanoutWatch, agent_end, last_words, reason_and_fix
-from flodl_window.formation import Charter, form_world
+from flodl_window.formation import Charter, form_world, lone_world
 from flodl_window.lateness import overdue
 from flodl_window.ledger import Ledger
 from flodl_window.limits import Limits
 from flodl_window.phases import FIRST, Phase, Step, after
-from flodl_window.reception import Outcome, Reception
+from flodl_window.reception import Outcome, Reception, turn_away
 from flodl_window.supervision import Supervision
 from flodl_window.verdict import Incident, Inquest, Surety
 from flodl_window.winding import WindingDown
 from flodl_window.window import Window
-from flodl_window.words import count, listed, ranks_text
+from flodl_window.words import count, ranks_text
 from flodl_wire import exits, hub_messages, join_messages
 from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop
 from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, RelayExited
@@ -82,6 +82,8 @@ class Run:
                 self._hub_message(event.message, now)
             case ev.HubEnded():
                 self._hub_ended(event, now)
+            case ev.RunsServed():
+                self._runs_served(event, now)
             case ev.StartAsked():
                 self._start_asked(event, now)
             case ev.StrangerRefused():
@@ -102,8 +104,7 @@ class Run:
         """Carry out what the reception decided, and take those in who are in."""
         if outcome.replaced is not None:
             self._out.append(ev.Shut(outcome.replaced, lost=True))
-            self._say(f"{self._links.pop(outcome.replaced, 'a host')} is back: its old link had fallen silent")
-            self.heard.pop(outcome.replaced, None)
+            self._say(f"{self._forget(outcome.replaced) or 'a host'} is back: its old link had fallen silent")
         self._out += outcome.effects
         for entry in outcome.entries:
             self._links[entry.link] = entry.host
@@ -111,10 +112,7 @@ class Run:
             self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks_of(entry.host))} ({entry.hardware})")
         if outcome.entries:
             self._judge(now)
-        refusals = self.window.refusals
-        if refusals.too_many and self.phase.window_open:
-            fix = "fdl status says who it was: mend the fleet, or change controller.join.token, and start again"
-            crowd = Incident(now, Surety.CAUSE, "too many hellos were refused", why=refusals.summary(), fix=fix)
+        if self.phase.window_open and (crowd := self.window.refusals.siege(now)):
             self._fail(Step.BESIEGED, crowd, now)
         if outcome.effects:
             self._publish()
@@ -124,10 +122,7 @@ class Run:
         if not self.phase.window_open or self.inquest.open:
             return
         judged = self.window.judge(self.phase, now)
-        if judged.step is Step.FORMED and self.ledger.joined < 2 and self.charter.mode != modes.TORCH:
-            # an "all" host turned out to have one device
-            fix = "give it two devices, e.g. local_devices: cpu:2, or run the command without cluster: true"
-            lone = Incident(now, Surety.CAUSE, "a world of one has nothing to average with", why=judged.why, fix=fix)
+        if judged.step is Step.FORMED and (lone := lone_world(self.charter, self.ledger, judged.why, now)):
             self._fail(Step.LOST, lone, now)
         elif judged.step is Step.FORMED and not self.hub_ready:
             self.why = f"{judged.why}; waiting for the coordinator to start"
@@ -165,13 +160,26 @@ class Run:
             self._publish()
         self._out.append(ev.AnswerStart(status, body))
 
-    def _strike(self, host: str, why: str, now: float) -> None:
-        """A member is out again before the world formed."""
-        self.ledger.strike(host)
-        self._say(f"{host} is out again: {why}")
-        if self.window.disarm_below_quorum():
-            self._say("the start is withdrawn: quorum is no longer met; fire it again when it is")
+    def _strike(self, gone: dict[str, str], now: float) -> None:
+        """Members (host → why) are out again before the world formed."""
+        self._out += map(ev.Say, self.window.strike(gone))
         self._judge(now)
+
+    def _runs_served(self, event: ev.RunsServed, now: float) -> None:
+        """Who holds a run that has been published over fetches anew; all are out before the window is judged."""
+        if not self.phase.window_open:
+            return
+        stale = self.window.serve(event.runs, self.phase, now)
+        for entry, refused in stale:
+            self._forget(entry.link)
+            self._out += turn_away(entry.link, refused)
+        self._strike({entry.host: refused.why for entry, refused in stale}, now)
+        self._publish()
+
+    def _forget(self, link: int) -> str | None:
+        """A link is over; the host it was."""
+        self.heard.pop(link, None)
+        return self._links.pop(link, None)
 
     # links
 
@@ -214,14 +222,14 @@ class Run:
         self._publish()
 
     def _link_closed(self, event: ev.LinkClosed, now: float) -> None:
-        host, _ = self._links.pop(event.link, None), self.heard.pop(event.link, None)
+        host = self._forget(event.link)
         self.reception.closed(event.link)
         if host is None:
             return
         if self.world is not None:
             self.world.link_closed(host, event.why, now)
         elif self.phase.window_open:
-            self._strike(host, "it left before the world formed", now)
+            self._strike({host: "it left before the world formed"}, now)
         self._publish()
 
     # the fan-out
@@ -285,9 +293,7 @@ class Run:
     def _loading(self) -> None:
         assert self.world is not None
         if self.phase is Phase.FORMING:
-            relays = self.world.missing_relays()
-            ready, size = self.world.ready_count(), len(self.world.ranks)
-            self.why = f"{ready} of {size} ranks ready" + (f"; relay of {listed(relays)} not in yet" if relays else "")
+            self.why = self.world.loading()
             self._publish()
 
     def _began(self, text: str, now: float) -> None:
@@ -304,11 +310,7 @@ class Run:
     def _torch_began(self, now: float) -> None:
         """Mode torch has no coordinator that would say so: it begins when the last rank's process runs."""
         world = self.world
-        if (
-            self.charter.mode == modes.TORCH
-            and world is not None
-            and all(rank.started or rank.ended for rank in world.ranks.values())
-        ):
+        if self.charter.mode == modes.TORCH and world is not None and world.all_started:
             self._began(f"{count(len(world.ranks), 'rank')} running under torch.distributed", now)
 
     def _progress(self, progress: Progress) -> None:
@@ -351,15 +353,14 @@ class Run:
             self._check_end(world, now)
 
     def _silent(self, link: int, now: float) -> None:
-        host = self._links.pop(link, None)
-        self.heard.pop(link, None)
+        host = self._forget(link)
         self._out.append(ev.Shut(link, lost=True))
         if host is None:
             return
         if self.world is not None:
             self.world.silent(host, self.limits.silence, now)
         elif self.phase.window_open:
-            self._strike(host, f"no sign of life for {self.limits.silence:g} s", now)
+            self._strike({host: f"no sign of life for {self.limits.silence:g} s"}, now)
         self._publish()
 
     def _check_end(self, world: Supervision, now: float) -> None:

@@ -18,7 +18,7 @@ from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
 from flodl_window.last_error import last_error
 from flodl_window.verdict import Incident, Inquest, Surety
-from flodl_window.words import ending, ranks_text
+from flodl_window.words import ending, listed, ranks_text
 from flodl_wire import exits
 from flodl_wire.hub_messages import HubFailed, Progress, RankGone
 from flodl_wire.join_messages import RELAY_GONE, HostFault, RankExited, RelayExited
@@ -120,6 +120,16 @@ class Supervision:
 
     def ready_count(self) -> int:
         return sum(rank.status not in ("starting", "lost") for rank in self.ranks.values())
+
+    def loading(self) -> str:
+        """How far it is, until training begins."""
+        relays = self.missing_relays()
+        waited = f"; relay of {listed(relays)} not in yet" if relays else ""
+        return f"{self.ready_count()} of {len(self.ranks)} ranks ready{waited}"
+
+    @property
+    def all_started(self) -> bool:
+        return all(rank.started or rank.ended for rank in self.ranks.values())
 
     def _all_ended(self, host: HostLife) -> bool:
         return all(self.ranks[rank].ended for rank in host.ranks)

@@ -9,7 +9,8 @@ from flodl_window.ledger import Entry, Ledger
 from flodl_window.phases import Phase
 from flodl_window.refusals import Refusals
 from flodl_wire.faults import Fault, Refused
-from flodl_wire.join_messages import Accept
+from flodl_wire.join_messages import Accept, Hello
+from flodl_wire.served_runs import newer_run
 
 
 class Window:
@@ -20,6 +21,7 @@ class Window:
         self.opened = opened
         self.ledger = Ledger(charter.roster, charter.cohort, charter.knobs.walk_ins, charter.fanout)
         self.armed = False
+        self.served: tuple[str, ...] = ()  # what this box has published, the newest run last
         self.refusals = Refusals()
 
     def admit(self, event: HelloReceived, phase: Phase, now: float, *, replace: bool = False) -> Entry:
@@ -40,13 +42,32 @@ class Window:
         self._check_run(event)
         return self._accept(self.ledger.rehearse(event.hello), None, now)
 
-    def note(self, event: HelloReceived, refused: Refused, phase: Phase, now: float) -> int:
+    def note(self, host: str, address: str, refused: Refused, phase: Phase, now: float) -> int:
         """Write a refusal down; how often this host has been refused for this by now."""
-        host, at = event.hello.host, now - self.opened
-        return self.refusals.note(host, event.address, refused, at, counts=phase.window_open).times
+        return self.refusals.note(host, address, refused, now - self.opened, counts=phase.window_open).times
 
     def note_stranger(self, address: str, fault: Fault, now: float) -> None:
         self.refusals.note_stranger(address, fault, now - self.opened)
+
+    def serve(self, runs: tuple[str, ...], phase: Phase, now: float) -> list[tuple[Entry, Refused]]:
+        """These runs were published here, the newest last. Returns the members that hold an older one, and what each is
+        to be told; they are still in.
+        """
+        self.served = runs
+        weighed = [(entry, self._stale(entry.hello, "keep")) for entry in self.ledger.members.values()]
+        stale = [(entry, refused) for entry, refused in weighed if refused is not None]
+        for entry, refused in stale:
+            self.note(entry.host, entry.address, refused, phase, now)
+        return stale
+
+    def strike(self, gone: dict[str, str]) -> list[str]:
+        """Members (host → why) are out again before the world formed; the lines worth saying about it."""
+        for host in gone:
+            self.ledger.strike(host)
+        lines = [f"{host} is out again: {why}" for host, why in gone.items()]
+        if self._disarm_below_quorum():
+            lines.append("the start is withdrawn: quorum is no longer met; fire it again when it is")
+        return lines
 
     def judge(self, phase: Phase, now: float) -> quorum.Judgement:
         return quorum.judge(self.charter.knobs, self.ledger, phase, now - self.opened, self.armed)
@@ -57,7 +78,7 @@ class Window:
         self.armed = self.armed or status == 200
         return status, body
 
-    def disarm_below_quorum(self) -> bool:
+    def _disarm_below_quorum(self) -> bool:
         """A start that was fired and has not formed a world yet ends with the quorum it was fired for: it is never
         queued. True when it did.
         """
@@ -80,13 +101,18 @@ class Window:
                 "dial again for the next run (fdl join --persist does)",
             )
 
-    @staticmethod
-    def _check_run(event: HelloReceived) -> None:
+    def _check_run(self, event: HelloReceived) -> None:
         """A stale walk-in that came first would bind the cohort to its run, and keep everybody else out."""
-        if event.newer_run:
-            raise Refused(
-                "run-superseded",
-                f"cannot admit {event.hello.host or 'a host'}",
-                f"it holds run {event.hello.run_id[:8]}, and run {event.newer_run[:8]} has been published over it",
-                "it takes the new run when it dials again",
-            )
+        if refused := self._stale(event.hello, "admit"):
+            raise refused
+
+    def _stale(self, hello: Hello, verb: str) -> Refused | None:
+        newer = newer_run(self.served, hello.run_id)
+        if not newer:
+            return None
+        return Refused(
+            "run-superseded",
+            f"cannot {verb} {hello.host or 'a host'}",
+            f"it holds run {hello.run_id[:8]}, and run {newer[:8]} has been published over it",
+            "it takes the new run when it dials again",
+        )

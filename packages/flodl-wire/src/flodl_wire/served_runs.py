@@ -7,6 +7,7 @@ publish from one that takes its run from elsewhere.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 DEFAULT_SERVED = "~/.flodl/run"
@@ -21,16 +22,16 @@ def served_folder(to: str, project: str) -> Path:
 
 def with_run(served: Path, run: str) -> bytes:
     """The file as it is behind one more publish."""
-    return "".join(f"{each}\n" for each in [*_runs(served), run][-KEPT:]).encode()
+    return "".join(f"{each}\n" for each in [*runs_of(served), run][-KEPT:]).encode()
 
 
-def newer_run(served: Path, run: str) -> str:
-    """The run that this folder holds now, when `run` is one it held before; "" else, as for a run it never knew."""
-    runs = _runs(served) if run else []
-    return runs[-1] if run in runs and run != runs[-1] else ""
+def newer_run(runs: Sequence[str], run: str) -> str:
+    """The last of `runs`, when `run` is one before it; "" else, as for a run that is not among them."""
+    return runs[-1] if run and run in runs and run != runs[-1] else ""
 
 
-def _runs(served: Path) -> list[str]:
+def runs_of(served: Path) -> list[str]:
+    """Every run that this folder has held, the one it holds now last; none where nothing was ever published."""
     try:
         return (served / FILE).read_text("ascii", "replace").split()
     except OSError:

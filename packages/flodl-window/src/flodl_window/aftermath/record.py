@@ -114,6 +114,8 @@ class Record:
                 return self._hub(message, now)
             case ev.HubEnded(how, tail):
                 return self.row(now, "hub_ended", how=how, tail=list(tail[-TAIL:]))
+            case ev.RunsServed(runs):
+                return self.row(now, "published", run=runs[-1]) if machine.window.served and runs else None
             case ev.StrangerRefused(address, fault):
                 return self.row(now, "refused", address=address, code=fault.code, text=str(fault))
             case ev.Interrupted(signal):
