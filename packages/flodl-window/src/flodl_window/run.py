@@ -69,7 +69,7 @@ class Run:
             case ev.Ticked():
                 self._tick(now)
             case ev.HelloReceived():
-                self._hello(event, now)
+                self._received(self.reception.hello(event, self.phase, now), now)
             case ev.LinkMessage():
                 self._link_message(event, now)
             case ev.LinkClosed():
@@ -96,9 +96,6 @@ class Run:
         return out
 
     # the window
-
-    def _hello(self, event: ev.HelloReceived, now: float) -> None:
-        self._received(self.reception.hello(event, self.phase, now), now)
 
     def _received(self, outcome: Outcome, now: float) -> None:
         """Carry out what the reception decided, and take those in who are in."""
