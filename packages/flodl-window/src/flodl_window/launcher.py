@@ -8,28 +8,22 @@ import asyncio
 import contextlib
 import resource
 import signal
-from collections.abc import Mapping
-from pathlib import Path
 
 from flodl_window import events as ev
-from flodl_window import fanout_child, hub_child, last_words, start_proof
+from flodl_window import last_words
 from flodl_window.aftermath.keeping import Keeping
-from flodl_window.child import Child
+from flodl_window.children import Children
 from flodl_window.door import Door, DoorLimits
 from flodl_window.formation import Charter
-from flodl_window.http_door import own_names
-from flodl_window.hub_pair import HubPair
 from flodl_window.join_link import JoinLink
-from flodl_window.limits import Limits, scaled
-from flodl_window.live.answers import Answer
-from flodl_window.live.binding import PageDoor
+from flodl_window.limits import scaled
 from flodl_window.live.board import TICK_S, Board
-from flodl_window.live.feed import Watcher
 from flodl_window.narration import Narration
 from flodl_window.phases import Phase
-from flodl_window.port import EVERY_ADDRESS, Bound, is_address
+from flodl_window.port import Bound
 from flodl_window.run import Run
 from flodl_window.run_dir import RunDir
+from flodl_window.run_pages import Fired, RunPages
 from flodl_window.served_folder import ServedFolder
 from flodl_window.siblings import Tools
 from flodl_window.snapshot import snapshot
@@ -41,17 +35,12 @@ from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFo
 from flodl_wire.specs import FanoutEvent
 from flodl_wire.state import State
 
-HUB_EXIT = 2.0  # seconds between the end of the pair and the end of its process
 STILL_EVERY = 10.0  # seconds of silence before a line says what is waited for
-STATE_EVERY = (
-    0.25  # seconds between two writes of state.json within one phase: a thousand hellos are not a thousand files
-)
+STATE_EVERY = 0.25  # seconds between two state.json within one phase: a thousand hellos are not a thousand files
 
 
 class Launcher:
-    """One run from the open window to the exit code; `await run()` once. `commands` are the children's, replaceable
-    in tests.
-    """
+    """One run from the open window to the exit code; `await run()` once. `page_at`: a second address for the page."""
 
     def __init__(
         self,
@@ -60,23 +49,15 @@ class Launcher:
         run_dir: RunDir,
         narration: Narration,
         tools: Tools,
-        limits: Limits | None = None,
         page_at: tuple[str, int] | None = None,
     ) -> None:
         self.charter, self.bound, self.run_dir, self.narration = charter, bound, run_dir, narration
-        self.tools = tools
-        self.limits = limits or scaled()
+        self._children = Children(tools, charter, self)
         self._page_at = page_at
-        self._page_door: PageDoor | None = None
         self._served = ServedFolder(charter.served)
         self._links: dict[int, JoinLink] = {}
-        self._fanout: Child | None = None
-        self._hub: Child | None = None
-        self._pair: HubPair | None = None
-        self._socket_dir: Path | None = None
         self._code = exits.NOT_DONE
-        self._start_answer: tuple[int, dict[str, object]] = (503, {"error": "not yet"})
-        self._names = own_names(charter.controller_host)
+        self._start_answer: Fired = (503, {"error": "not yet"})
         self._state_due = 0.0
         self._state_dirty = False
         self._spoke_at = 0.0
@@ -90,10 +71,11 @@ class Launcher:
         """Serve the run to its end; the exit code."""
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
-        self.machine = Run(self.charter, self.limits, self._loop.time())
+        self.machine = Run(self.charter, scaled(), self._loop.time())
         self.keeping = Keeping(self.run_dir, self.charter, self.machine.opened)
         self.keeping.begin(self._loop)
         self.board = Board(self.charter.run, self.charter.mode, self.charter.instance, self._state, self._elapsed)
+        self.pages = RunPages(self.charter, self.bound, self.board, self._fire)
         _raise_file_limit()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._signalled, number)
@@ -114,41 +96,25 @@ class Launcher:
     async def _open(self) -> None:
         salt = parse_salt(self.charter.salt_hex, "the run's salt")
         openly = self.charter.knobs.admission == "open"
-        self._socket_dir = hub_child.make_socket_dir(self.charter.run)
-        self._hub, pair = hub_child.start(
-            self.tools.hub,
-            self.charter,
-            self.run_dir.path,
-            self._socket_dir,
-            self._hub_said,
-            self._hub_process_ended,
-        )
-        self._pair = HubPair(pair, self._hub_message, self._hub_pair_ended)
-        self._pair.open()
+        pair = self._children.start_hub(self.run_dir.path)
         self.door = Door(
             self.bound.socks,
             owner=self,
-            pages=self,
-            hub=self._pair,
+            pages=self.pages,
+            hub=pair,
             salt_for=lambda keyed: salt if keyed or not openly else None,
             limits=DoorLimits(deadlines.deadline(deadlines.PREFACE), deadlines.deadline(deadlines.HTTP_REQUEST)),
             complain=self._say,
             refused=lambda address, fault: self._handle(ev.StrangerRefused(address, fault)),
         )
         await self.door.open()
-        if self._page_at is not None:
-            self._page_door = PageDoor(self, deadlines.deadline(deadlines.HTTP_REQUEST))
-            if trouble := await self._page_door.open(*self._page_at):
-                self._page_door = None
-                self._say(f"{trouble}; the run's own port has it in any case")
-        self._announce()
+        remark = await self.pages.open_apart(*self._page_at) if self._page_at else ""
+        self._announce(remark)
         self._write_state()
         if self.charter.fanout:
-            self._fanout = fanout_child.start(
-                self.tools.fanout, self.charter, self._fanout_event, self._say, self._fanout_ended
-            )
+            self._children.start_fanout()
 
-    def _announce(self) -> None:
+    def _announce(self, of_the_page: str) -> None:
         charter = self.charter
         knobs = charter.knobs
         ranks, exact = self.machine.ledger.capacity()
@@ -159,26 +125,14 @@ class Launcher:
         self._say(
             f"window open on {self.bound.shown}:{self.bound.port} for {whom}; mode {charter.mode}, run {charter.run}"
         )
-        self._say(f"live page: {self._page_address()}")
-        if self._page_door is not None and self._page_door.warning:
-            self._say(self._page_door.warning)
-        if self.bound.note:
-            self._say(self.bound.note)
+        self._say(f"live page: {self.pages.address}")
+        for remark in filter(None, (of_the_page, self.bound.note)):
+            self._say(remark)
         if knobs.admission == "open" and not self.bound.loopback:
             self._say(
                 "WARNING: open_admission lets in ANYBODY who reaches this port; they take part and can alter your "
                 "training. Sound only on a network you trust entirely; else set controller.join.token"
             )
-
-    def _page_address(self) -> str:
-        """Where a browser of this box finds the page."""
-        if self._page_door is not None:
-            host, port = self._page_door.host, self._page_door.port
-        else:
-            host, port = self.bound.shown, self.bound.port
-        if not is_address(host) or host in EVERY_ADDRESS:
-            host = "127.0.0.1"
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
     # the run's events and effects
 
@@ -204,8 +158,7 @@ class Launcher:
                     if link in self._links:
                         self._links[link].shut(lost)
                 case ev.TellHub(message):
-                    if self._pair is not None:
-                        self._pair.tell(message)
+                    self._children.tell_hub(message)
                 case ev.Say(text):
                     self._say(text)
                 case ev.ShowProgress(progress):
@@ -215,13 +168,11 @@ class Launcher:
                     self._state_dirty = True
                     self.board.note_phase(self.machine.phase.value, self.machine.why)
                 case ev.EndFanout():
-                    if self._fanout is not None:
-                        self._fanout.close_stdin()
+                    self._children.end_fanout()
                 case ev.HurryFanout():
-                    if self._fanout is not None:
-                        self._fanout.kill(signal.SIGTERM)
+                    self._children.hurry_fanout()
                 case ev.KillChildren():
-                    self._kill_children()
+                    self._children.kill()
                 case ev.AnswerStart(status, body):
                     self._start_answer = (status, body)
                 case ev.Conclude(code):
@@ -309,69 +260,40 @@ class Launcher:
             labels = {offer.index: offer.label for offer in entry.devices if offer.kind != "cpu"}
             self.board.history.note_load(self._elapsed(), entry.host, load, labels)
 
-    # children
+    # children: ChildOwner
 
-    def _fanout_event(self, event: FanoutEvent) -> None:
-        event.text = self.keeping.mask.known(event.text)
-        self._handle(ev.FanoutReported(event))
+    def child_said(self, text: str) -> None:
+        self._say(text)
 
-    def _fanout_ended(self, how: str) -> None:
-        assert self._fanout is not None
-        self._handle(ev.FanoutEnded(how, tuple(self.keeping.clean(list(self._fanout.tail)))))
-
-    def _hub_said(self, text: str) -> None:
-        self._say(f"[hub] {text}")
-
-    def _hub_message(self, message: FromHub) -> None:
+    def hub_message(self, message: FromHub) -> None:
         self.keeping.clean_message(message)
         self.board.hear(message)
         self._handle(ev.HubReported(message))
 
-    def _hub_pair_ended(self, why: str) -> None:
-        """The hub is gone or speaks nonsense; its process' own end says how, and it must come soon."""
-        if self._hub is not None and self._hub.alive:
-            if why:
-                self._say(f"[hub] {why}")
-            self._loop.call_later(HUB_EXIT, self._hub.kill)
+    def hub_ended(self, how: str, tail: list[str]) -> None:
+        self._handle(ev.HubEnded(how, tuple(self.keeping.clean(tail))))
 
-    def _hub_process_ended(self, how: str) -> None:
-        assert self._hub is not None
-        self._handle(ev.HubEnded(how, tuple(self.keeping.clean(list(self._hub.tail)))))
+    def fanout_event(self, event: FanoutEvent) -> None:
+        event.text = self.keeping.mask.known(event.text)
+        self._handle(ev.FanoutReported(event))
 
-    def _kill_children(self) -> None:
-        for child in (self._hub, self._fanout):
-            if child is not None:
-                child.kill()
+    def fanout_ended(self, how: str, tail: list[str]) -> None:
+        self._handle(ev.FanoutEnded(how, tuple(self.keeping.clean(tail))))
 
-    # pages: what HTTP serves
-
-    def answer(self, path: str, headers: Mapping[str, str]) -> Answer | None:
-        return self.board.answer(path, headers)
-
-    def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None:
-        self.board.watch(watcher, headers)
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self.board.unwatch(watcher)
+    # what the pages show and may order
 
     def _state(self) -> State:
         state = snapshot(self.machine, self._loop.time())
-        state.dashboard_port = self._page_door.port if self._page_door is not None else self.bound.port
+        state.dashboard_port = self.pages.port
         return state
 
     def _elapsed(self) -> float:
         """Seconds since the window opened."""
         return self._loop.time() - self.machine.opened
 
-    def start(self, *, loopback: bool, authorization: str) -> tuple[int, dict[str, object]]:
-        charter = self.charter
-        tunneled = any(host.worker.tunnel for host in charter.roster)
-        trusted = start_proof.trusted(loopback, tunneled, authorization, charter.salt_hex, charter.instance)
+    def _fire(self, trusted: bool) -> Fired:
         self._handle(ev.StartAsked(trusted))
         return self._start_answer
-
-    def is_own_name(self, host: str) -> bool:
-        return host.lower() in self._names or is_address(host)
 
     # files
 
@@ -421,19 +343,13 @@ class Launcher:
             self._say(trouble)
 
     def _close(self) -> None:
-        if hasattr(self, "board"):
-            self.board.end()
-        if self._page_door is not None:
-            self._page_door.close()
+        if hasattr(self, "pages"):
+            self.pages.close()
         if hasattr(self, "door"):
             self.door.close()
         for link in list(self._links.values()):
             link.shut(lost=True)
-        if self._pair is not None:
-            self._pair.close()
-        self._kill_children()
-        if self._socket_dir is not None:
-            hub_child.remove_socket_dir(self._socket_dir)
+        self._children.close()
         self.run_dir.close()
         for sock in self.bound.socks:
             sock.close()
