@@ -175,8 +175,9 @@ def test_hosts_with_another_nccl_are_told_apart_with_the_way_out(hosts: Cluster,
     overlay = with_gpus(hosts, tmp_path, {"tower": 22705, "attic": 22809})
     hosts.write({"train": {"run": "true"}}, overlay)
     done = probe(hosts, "--json")
-    document = json.loads(done.stdout)
-    skew = next(finding for finding in document["findings"] if finding["check"] == "nccl-skew")
+    told = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert "nccl-skew" in told, done.stdout
+    skew = told["nccl-skew"]
     assert (done.returncode, skew["level"]) == (1, "error")
     assert "2.27 on tower" in skew["what"] and "2.28 on attic" in skew["what"] and "fdl nccl build" in skew["fix"]
     assert rows(done)["tower"]["nccl"]["version"] == "2.27.5"

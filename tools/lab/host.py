@@ -118,7 +118,8 @@ class Host:
 
     def sshd(self, port: int, options: list[str]) -> None:
         """One more sshd."""
-        passed = " ".join(f"{name}={os.environ[name]}" for name in PASSED_ON if name in os.environ)
+        passed = [f"{name}={os.environ[name]}" for name in PASSED_ON if name in os.environ]
+        passed += [option.removeprefix("SetEnv=") for option in options if option.startswith("SetEnv=")]
         settings = [
             f"Port={port}",
             f"HostKey={self.home / 'hostkey'}",
@@ -127,8 +128,8 @@ class Host:
             f"PidFile={self.home / f'sshd-{port}.pid'}",
             "Subsystem=sftp internal-sftp",
             "MaxStartups=100",
-            *([f"SetEnv={passed}"] if passed else []),
-            *options,
+            *([f"SetEnv={' '.join(passed)}"] if passed else []),  # of several, sshd takes the first alone
+            *(option for option in options if not option.startswith("SetEnv=")),
         ]
         Path("/run/sshd").mkdir(exist_ok=True)
         sh(
