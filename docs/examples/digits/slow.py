@@ -1,7 +1,8 @@
-"""Plays a slower box: after each step, a chosen rank sleeps in proportion to what the step took."""
+"""Plays a slower box: after each step, a chosen rank sleeps in proportion to what steps take."""
 
 import argparse
 import time
+from collections import deque
 
 from flodl_planes import local_cluster
 
@@ -25,17 +26,23 @@ def rank_and_factor(text):
 
 
 class Slowness:
-    """`begin` where a step begins; the optimizer given to `after` sleeps at the end of each of its steps."""
+    """`begin` where a step begins; the optimizer given to `after` sleeps at the end of each of its steps, until it has
+    lasted `factor` times the processor time that steps usually take: a slower box would not be slowed any further by
+    what else runs on this one. Usually is the lower quartile of the last ones.
+    """
 
     def __init__(self, pairs):
         self.factor = dict(pairs).get(local_cluster().rank, 1.0)
+        self.last = deque(maxlen=16)
 
     def begin(self):
-        self.began = time.perf_counter()
+        self.began, self.worked = time.perf_counter(), time.thread_time()
 
     def end(self, *_):
         if self.factor > 1:
-            time.sleep((self.factor - 1) * (time.perf_counter() - self.began))
+            self.last.append(time.thread_time() - self.worked)
+            usual = sorted(self.last)[len(self.last) // 4]
+            time.sleep(max(0.0, self.began + self.factor * usual - time.perf_counter()))
 
     def after(self, optimizer):
         optimizer.register_step_post_hook(self.end)
