@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # called as a file instead of as a module
     sys.path.insert(0, str(ROOT))
 
-from tools.rules import imports, names, shape, waiting, words  # noqa: E402
+from tools.rules import imports, names, shape, skips, waiting, words  # noqa: E402
 from tools.rules.finding import Finding, Tree  # noqa: E402
 
 RULES: list[Callable[[Tree], Iterable[Finding]]] = [
@@ -27,6 +27,8 @@ RULES: list[Callable[[Tree], Iterable[Finding]]] = [
     words.no_registry_hosts,
     words.no_paths_of_one_machine,
     waiting.no_sleep_in_tests,
+    skips.skips_say_what_is_missing,
+    skips.no_test_is_left_out_for_good,
 ]
 
 

@@ -103,7 +103,7 @@ def main() -> int:
                 weight[:] -= 0.004 * momentum
                 loss += float((error**2).sum())
                 steps += 1
-                time.sleep(given.batch_ms / 1e3)
+                time.sleep(given.batch_ms / 1e3)  # plays a device's pace
         samples = sum(count for _, count in plan.spans)
         spent = (time.perf_counter() - began) * 1e3
         if given.record:  # before anybody can have it: what dies in between is done again by another

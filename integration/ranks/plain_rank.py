@@ -101,7 +101,7 @@ def main() -> int:
             print(f"window {plan.window}: {HOSTILE}", flush=True)
         began = time.perf_counter()
         for _ in range(steps):
-            time.sleep(pause)
+            time.sleep(pause)  # plays a device's pace
             numbers[:] += place.rank + 1
         spent = (time.perf_counter() - began) * 1e3
         plane.send(

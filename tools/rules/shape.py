@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from tools.rules.finding import Finding, Tree
 
-LONGEST = 500  # lines; the style guide's median is 80-170, and a file past this is the one newcomers fear
+LONGEST = 450  # lines; the style guide's median is 80-170, and a file past this is the one newcomers fear
 MUST_NAME = ("make demo", "make test")
 
 

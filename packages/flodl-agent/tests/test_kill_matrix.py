@@ -14,7 +14,7 @@ import pytest
 from agent_fakes import Box, FakeLink, FakeWindow, Running, alive, formed, wait_gone, wait_until
 
 from flodl_wire import environ
-from flodl_wire.join_messages import Abort, Bye, HostFault, RankExited, RelayExited, Step
+from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, RelayExited, Step
 
 # A rank as users write them: it starts a shell that starts a process, one with a session of its own, and an orphan.
 # Each announces itself, so that the test knows that all of them are there.
@@ -68,6 +68,13 @@ class Run:
 
     def kill(self, what: str, number: int) -> None:
         os.kill(self.pid(what), number)
+
+    def beats_on(self) -> None:
+        """Until the agent has beaten for half as long again as a keeper may be silent; each beat is a tenth of that."""
+        already = len(self.link.all(Beat))
+        self.link.wait(
+            lambda: sum(isinstance(heard, Beat) for heard in self.link.heard) >= already + 15 or None, "beats"
+        )
 
 
 @pytest.fixture
@@ -146,9 +153,9 @@ def test_a_keeper_that_stands_still_whatever_is_done_is_killed_with_all_the_rest
 
 def test_a_keeper_that_stood_still_for_a_moment_goes_on(run: Run) -> None:
     run.kill("keeper.py", signal.SIGSTOP)
-    threading.Event().wait(0.2)  # of the second that it has
+    threading.Event().wait(0.2)  # plays a keeper that stands still, for a fifth of the second that it has
     run.kill("keeper.py", signal.SIGCONT)
-    threading.Event().wait(1.0)
+    run.beats_on()
     assert run.link.all(HostFault) == []
     run.link.send(Abort("over"))
     run.link.answer_bye()
@@ -158,10 +165,12 @@ def test_a_keeper_that_stood_still_for_a_moment_goes_on(run: Run) -> None:
 
 def test_an_agent_and_its_keeper_that_stood_still_together_go_on(run: Run) -> None:
     """As in a frozen container, or on a laptop that slept."""
-    for number in (signal.SIGSTOP, signal.SIGCONT):
-        run.kill("keeper.py", number)
-        run.agent.process.send_signal(number)
-        threading.Event().wait(1.5)
+    run.kill("keeper.py", signal.SIGSTOP)
+    run.agent.process.send_signal(signal.SIGSTOP)
+    threading.Event().wait(1.5)  # plays a box that stands still, for longer than either waits for the other
+    run.kill("keeper.py", signal.SIGCONT)
+    run.agent.process.send_signal(signal.SIGCONT)
+    run.beats_on()
     assert run.agent.process.poll() is None and run.link.all(HostFault) == []
     run.link.send(Abort("over"))
     run.link.answer_bye()

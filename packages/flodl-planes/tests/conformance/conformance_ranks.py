@@ -149,7 +149,7 @@ def train(folder: Path, *, samples: int = 40, slow: int = -1, act: dict[int, dic
                     t.backward(loss)
                 t.step()
                 if t.rank == slow:
-                    time.sleep(0.004)  # a device's pace, not a wait for anything
+                    time.sleep(0.004)  # plays a device's pace
                 if rebind and number == 2:
                     t.model.first.bias.data = t.model.first.bias.data.clone()
                     t.model.load_state_dict(state_of(t.model), assign=True)
