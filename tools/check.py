@@ -13,12 +13,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # called as a file instead of as a module
     sys.path.insert(0, str(ROOT))
 
-from tools.rules import imports, names, shape, skips, waiting, words  # noqa: E402
+from tools.rules import circles, imports, names, shape, skips, waiting, words  # noqa: E402
 from tools.rules.finding import Finding, Tree  # noqa: E402
 
 RULES: list[Callable[[Tree], Iterable[Finding]]] = [
     imports.no_arrow_between_siblings,
     imports.torch_only_in_ranks,
+    circles.no_circles,
     names.internal_names_in_one_file,
     names.no_vague_modules,
     shape.no_long_files,

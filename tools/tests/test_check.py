@@ -56,6 +56,30 @@ def test_a_test_of_one_package_may_not_import_another_either(tmp_path: Path) -> 
     assert places(findings(tmp_path, {file: "import flodl_window\n"})) == [(file, 1)]
 
 
+def test_files_that_need_each_other_in_a_ring_are_a_breach_however_late_they_import(tmp_path: Path) -> None:
+    source = "packages/flodl-cli/src/flodl_cli"
+    files = {
+        f"{source}/one.py": "import os\nfrom flodl_cli.two import b\n",
+        f"{source}/two.py": "def f():\n    from flodl_cli import three\n",
+        f"{source}/three.py": "if TYPE_CHECKING:\n    from flodl_cli.one import a\n",
+        f"{source}/four.py": "from flodl_cli import one, two, three\n",
+    }
+    (found,) = findings(tmp_path, files)
+    assert {*found.what.removeprefix("a circle: ").split(" → ")} == {"one.py", "two.py", "three.py"}
+    assert found.line in (1, 2)
+    assert findings(tmp_path, {f"{source}/three.py": "x = 1\n"}) == []
+
+
+def test_a_package_that_hands_its_names_on_is_no_ring(tmp_path: Path) -> None:
+    source = "packages/flodl-cli/src/flodl_cli"
+    files = {
+        f"{source}/__init__.py": "from flodl_cli.one import a\n",
+        f"{source}/one.py": "import flodl_cli\nfrom flodl_cli import two\n",
+        f"{source}/two.py": "a = 1\n",
+    }
+    assert findings(tmp_path, files) == []
+
+
 def test_an_internal_environment_name_stands_in_the_wire_alone(tmp_path: Path) -> None:
     line = f'NAME = "{INTERNAL}"\n'
     files = {

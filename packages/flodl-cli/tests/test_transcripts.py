@@ -16,7 +16,7 @@ from typing import NoReturn
 import pytest
 
 from flodl_cli import cli_config, main, project_command, project_files, sibling
-from flodl_cli.run_plan import Run
+from flodl_cli.planned_run import Run
 from flodl_wire import environ
 from flodl_wire.faults import Fault
 

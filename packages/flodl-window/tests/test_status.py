@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from flodl_window import cli_status
-from flodl_window.cli_status import candidates, fetch
+from flodl_window.asking import candidates, fetch
 from flodl_window.status_text import render
 from flodl_wire import address, blob, environ
 from flodl_wire.config import Cluster, Controller

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flodl_window import cli_status
+from flodl_window import asking
 from flodl_wire import address
 
 TESTS = Path(__file__).parent
@@ -45,12 +45,12 @@ class Window:
         self.first = self.process.stderr.readline()
 
     def state(self) -> dict[str, Any]:
-        made: dict[str, Any] = json.loads(cli_status.fetch([address.Address("127.0.0.1", self.port)])[1])
+        made: dict[str, Any] = json.loads(asking.fetch([address.Address("127.0.0.1", self.port)])[1])
         return made
 
     def post(self, *headers: str) -> int:
         """A raw POST /start; the status."""
-        return cli_status.request(address.Address("127.0.0.1", self.port), "POST /start", *headers)[0]
+        return asking.request(address.Address("127.0.0.1", self.port), "POST /start", *headers)[0]
 
     def end(self) -> None:
         for number in (signal.SIGINT, signal.SIGINT):

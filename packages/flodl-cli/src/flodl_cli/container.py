@@ -15,7 +15,7 @@ from flodl_wire.faults import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from flodl_cli.run_plan import Run
+    from flodl_cli.planned_run import Run
     from flodl_wire.config import Cluster
 
 

@@ -8,8 +8,9 @@ import sys
 from flodl_cli import manifest, project_files
 from flodl_cli.command import Command
 from flodl_cli.command_line import CommandLine
+from flodl_cli.planned_run import Run
 from flodl_cli.project_files import Project
-from flodl_cli.run_plan import Run, plan_run
+from flodl_cli.run_plan import plan_run
 from flodl_wire import exits
 from flodl_wire.faults import Refused
 

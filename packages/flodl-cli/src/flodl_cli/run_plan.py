@@ -11,6 +11,7 @@ from flodl_cli import manifest, project_files, shell_line, sibling
 from flodl_cli.command import Command
 from flodl_cli.command_line import SWITCHES, CommandLine
 from flodl_cli.command_words import words_behind
+from flodl_cli.planned_run import Run
 from flodl_cli.project_files import Project
 from flodl_cli.suggest import did_you_mean
 from flodl_wire import environ, exits
@@ -18,28 +19,10 @@ from flodl_wire.faults import Fault, Refused, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from flodl_cli.prebuild import Prebuild
     from flodl_wire.config import Cluster
     from flodl_wire.devices import Devices
-    from flodl_wire.specs import LaunchConfig
 
 _RANKS_HINT = "for two ranks on its processor: fdl --gpus cpu:2"
-
-
-class Run:
-    """What is about to happen: `argv` in `folder`, `env` laid over the environment (None = unset), notes for stderr,
-    and what is built for other hosts before.
-    """
-
-    __slots__ = ("argv", "config", "env", "folder", "notes", "prebuild")
-
-    def __init__(self, argv: list[str], folder: str) -> None:
-        self.argv = argv
-        self.folder = folder
-        self.env: dict[str, str | None] = {}
-        self.notes: list[str] = []
-        self.prebuild: Prebuild | None = None
-        self.config: LaunchConfig | None = None  # of a cluster command, as its environment carries it
 
 
 def plan_run(project: Project, command: Command, tokens: list[str], line: CommandLine) -> Run:

@@ -222,9 +222,7 @@ def test_a_file_cut_short_costs_a_sentence_and_the_one_before_is_used(
     assert result.epochs[-1].epoch == 2 and result.samples in (SAMPLES, SAMPLES * 2)
 
 
-def test_a_state_that_is_gone_costs_the_optimizers_moments_only(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_state_that_is_gone_costs_the_optimizers_moments_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trainer(epochs=1).run()
     for path in newest(here).resolve().parent.glob("checkpoint.state-*"):
         path.unlink()

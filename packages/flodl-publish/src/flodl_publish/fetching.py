@@ -24,7 +24,7 @@ from flodl_publish.renewal import Kept
 from flodl_publish.run_manifest import RunManifest
 from flodl_publish.sidecar import Listing
 from flodl_publish.source import Source, without_secrets
-from flodl_publish.tree import SIDECAR, FileStat, Tree
+from flodl_publish.tree import BUILT, BUILT_AT_ROOT, SIDECAR, FileStat, Tree
 from flodl_wire.faults import Broken, Refused, Transient
 
 
@@ -271,7 +271,7 @@ def _notes(manifest: RunManifest, age: int, source: Source) -> list[str]:
 
 
 def _spared() -> Iterator[str]:
-    yield from (name for name in (*selection.BUILT, *selection.BUILT_AT_ROOT))
+    yield from (name for name in (*BUILT, *BUILT_AT_ROOT))
 
 
 @contextmanager

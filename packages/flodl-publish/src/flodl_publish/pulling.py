@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_publish import child
-from flodl_publish.selection import BUILT, BUILT_AT_ROOT
 from flodl_publish.source import Source, without_secrets
-from flodl_publish.tree import OWN
+from flodl_publish.tree import BUILT, BUILT_AT_ROOT, OWN
 from flodl_wire import deadlines
 from flodl_wire.faults import Broken, Fault, Refused, Transient
 from flodl_wire.ssh_argv import FIXED_OPTIONS

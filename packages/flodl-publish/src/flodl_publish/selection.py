@@ -9,16 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flodl_publish import standing
-from flodl_publish.tree import OWN, FileStat, LeftOut, Tree, drop_leaving_links
+from flodl_publish.tree import BUILT, BUILT_AT_ROOT, OWN, FileStat, LeftOut, Tree, drop_leaving_links
 from flodl_wire.faults import Refused
 
-# Folders that no run needs from another box, by name; `libtorch` only at the root.
-BUILT = (
-    *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "target", "build", "dist", "node_modules", ".tox", ".nox"),
-    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".cache", ".eggs"),
-    ".fdl",  # a farm's folder: keys
-)
-BUILT_AT_ROOT = ("libtorch", "runs")
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 

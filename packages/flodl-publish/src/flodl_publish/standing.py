@@ -19,7 +19,7 @@ import subprocess
 from pathlib import Path
 
 from flodl_publish.place import Place
-from flodl_publish.tree import MANIFEST
+from flodl_publish.tree import BUILT, BUILT_AT_ROOT, MANIFEST
 
 VERSION = 1
 _SHOW = ("-printf", "%s %T@ %C@ %i %m %y %p\\0")
@@ -142,8 +142,6 @@ def environment() -> dict[str, str]:
 
 def _without_builds() -> list[str]:
     """Of a source without git what the selection leaves out by name, as find's own words."""
-    from flodl_publish.selection import BUILT, BUILT_AT_ROOT
-
     names = [("-name", name) for name in (*BUILT, "*.egg-info")] + [("-path", f"./{name}") for name in BUILT_AT_ROOT]
     either = [word for test in names for word in ("-o", *test)][1:]
     return ["-type", "d", "(", *either, ")", "-prune", "-o"]

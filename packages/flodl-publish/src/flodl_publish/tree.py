@@ -15,6 +15,13 @@ from typing import NamedTuple
 SIDECAR = ".fdl-run.sha256"
 MANIFEST = ".fdl-run.yml"
 OWN = (MANIFEST, SIDECAR)
+# Folders that no run needs from another box, by name; `libtorch` only at the root.
+BUILT = (
+    *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", "target", "build", "dist", "node_modules", ".tox", ".nox"),
+    *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".cache", ".eggs"),
+    ".fdl",  # a farm's folder: keys
+)
+BUILT_AT_ROOT = ("libtorch", "runs")
 _MAX_HOPS = 40  # the kernel's own bound on links in one path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from flodl_window.cli_status import candidates, controller, fetch, plain, request
+from flodl_window.asking import candidates, controller, fetch, plain, request
 from flodl_wire import address, exits
 from flodl_wire.faults import Broken, Refused, Transient, printable, usage
 

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from flodl_window.cli_status import PHASES, fetch, shown
+from flodl_window.asking import PHASES, fetch, shown
 from flodl_wire import exits
 from flodl_wire.faults import Refused, Transient
 

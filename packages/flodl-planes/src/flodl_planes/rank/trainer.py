@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 from flodl_planes.rank import misuse, signature_probe
 from flodl_planes.rank.averaging import Averaging
 from flodl_planes.rank.callbacks import Callbacks
+from flodl_planes.rank.members import windows_of
 from flodl_planes.rank.meter import Meter
 from flodl_planes.rank.terms import ALONE_MODE, Cadence, Settings, check_data_signature, check_dataset
-from flodl_planes.rank.windows import cut, windows_of
+from flodl_planes.rank.windows import cut
 from flodl_planes.rank.wishes import Conveniences, Safety
 from flodl_planes.role import fault_hook
 from flodl_planes.role.place import LocalCluster, local_cluster

@@ -1,8 +1,8 @@
 """What stands between the Trainer's loop and the rest of the world: plans come in, reports go out.
 
-Two implementations: `rank.RankWindows` (a hub decides, the average arrives between two windows) and
-`solo.SoloWindows` (one window per epoch, nobody else). The loop cannot tell them apart, and so neither can the
-user's code.
+Two kinds: `member.RankWindows` (a hub decides, the average arrives between two windows) and `solo.SoloWindows` (one
+window per epoch, nobody else); `members.py` chooses. The loop cannot tell them apart, and so neither can the user's
+code.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from flodl_planes.role.place import LocalCluster, read_envelope
-from flodl_wire.plane_messages import Deposit, EvalDone, Plan, Terms
+from flodl_wire.plane_messages import Deposit, EvalDone, Plan
 from flodl_wire.result import RunResult
 
 if TYPE_CHECKING:
@@ -57,15 +56,3 @@ class Windows(Protocol):
 
     def close(self) -> None:
         """Leave. The model stays usable."""
-
-
-def windows_of(terms: Terms, place: LocalCluster, device: torch.device, restart: Callable[[], None]) -> Windows:
-    """Those of this process's place: alone, or a rank of a world in one of its modes. `restart`: as in RankWindows."""
-    envelope = read_envelope()
-    if envelope is None:
-        from flodl_planes.rank.solo import SoloWindows
-
-        return SoloWindows(terms, place)
-    from flodl_planes.rank.members import kind_of
-
-    return kind_of(terms.mode)(terms, place, envelope.relay_socket, device, restart)

@@ -45,9 +45,7 @@ def write(
     untouched.
     """
     places = [
-        (name, spec, offset)
-        for spec, offset in zip(tensors, offsets, strict=True)
-        for name in (spec.name, *spec.ties)
+        (name, spec, offset) for spec, offset in zip(tensors, offsets, strict=True) for name in (spec.name, *spec.ties)
     ]
     header = tensor_file.write_header([(name, spec.dtype, spec.shape) for name, spec, _ in places], metadata)
     pieces = [average[offset : offset + _nbytes(spec)].data for _, spec, offset in places]

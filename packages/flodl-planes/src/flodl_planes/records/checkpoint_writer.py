@@ -98,4 +98,3 @@ def metadata(cursor: Cursor) -> dict[str, str]:
         "seed": str(cursor.seed),
         cursors.KEY: cursors.encode(cursor),
     }
-
