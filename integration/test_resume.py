@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from integration.cluster import Cluster
 from integration.conftest import Make
 from integration.project import Project, rank_command
 from integration.running import START, Running
@@ -126,3 +127,33 @@ def test_what_cannot_be_resumed_is_a_sentence_and_nothing_is_left(project: Make)
     wrong.failed()
     assert any("its ballast is F32 1, the script's model has ballast (F32 7)" in line for line in wrong.err), wrong.text
     wrong.nothing_left(5)
+
+
+def test_another_wire_another_outer_optimizer_and_another_mode_go_on_over_the_same_hosts(cluster: Cluster) -> None:
+    chain = {
+        "exact": ("cpu_cadence", ("--outer", "nesterov"), "over the averages"),
+        "narrow": (
+            "cpu_cadence",
+            ("--wire", "bf16", "--outer", "slow_momentum"),
+            "is another than the script's slow_mo",
+        ),
+        "narrower": ("cpu_sync", ("--wire", "int8"), r"outer optimizer \(slow_momentum\) is gone from the script"),
+    }
+    words = ("--epochs", "12")
+    cluster.write({name: {"run": rank_command("learning_rank.py", *words, *more), "mode": mode}
+                   for name, (mode, more, _) in chain.items()})  # fmt: skip
+    done: list[tuple[int, list[list[int]]]] = []
+    for name, (mode, _, said) in chain.items():
+        run = cluster.start(*(["--resume"] if done else []), "@cluster", name)
+        run.line(said)
+        if name == "narrower":
+            run.done()
+        else:
+            run.line(rf"epoch {len(done) + 3}/12 ")
+            run.interrupt()
+            assert run.wait() == 130, run.text
+        folder = run.run_folder.resolve()
+        done += rows(folder)
+        assert (cursor(folder)["mode"], cursor(folder)["world_size"]) == (mode, 3)
+    assert done == [(epoch, [[0, SAMPLES]]) for epoch in range(12)]
+    assert run.result()["epochs"][-1]["eval"]["off"] < 2.0, "and it has learned"

@@ -46,6 +46,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--max-failure", type=int)
     p.add_argument("--resume")
     p.add_argument("--record", type=Path)
+    p.add_argument("--wire", default="float32")
+    p.add_argument("--outer", help="an outer optimizer, with a reach that its rare averages stand")
     p.add_argument("--ballast", type=int, default=1, help="further floats in the model")
     return p.parse_args()
 
@@ -71,7 +73,8 @@ def main() -> int:
     terms = Terms(
         mode=envelope.mode, dataset=given.samples, batch_size=given.batch_size, epochs=given.epochs, seed=0,
         evaluates=True, max_failure=given.max_failure, checkpoint_every=every, stall_timeout=given.stall_timeout,
-        resume=given.resume,
+        resume=given.resume, wire=given.wire,
+        outer={"kind": given.outer, "lr": 0.7, "momentum": 0.5} if given.outer else {},
     )  # fmt: skip
     tensors = [
         TensorSpec("weight", [WIDTH], "F32", "param"),

@@ -87,6 +87,57 @@ def test_the_outer_optimizer_comes_back_as_it_was(tmp_path: Path) -> None:
     assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
 
 
+def with_momentum(runs: Path, kind: str) -> None:
+    """A run that saved with that outer optimizer."""
+    folder = runs / "20260101-000001-aaaa"
+    folder.mkdir(parents=True)
+    terms = {"outer": {"kind": kind, "lr": 0.7, "momentum": 0.9}} if kind else {}
+    momentum = {"weight": np.ones(6, np.float32)} if kind else {}
+    CheckpointWriter(folder, TENSORS, LAYOUT.offsets).write(
+        Job(cursor(folder.name, 3, terms=terms), average(3), outer=momentum)
+    )
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "read", "said"),
+    [
+        ("nesterov", "nesterov", True, []),
+        ("nesterov", "slow_momentum", False, ["the checkpoint's outer optimizer (nesterov) is another than"]),
+        ("slow_momentum", "", False, ["the checkpoint's outer optimizer (slow_momentum) is gone from the script"]),
+        ("", "nesterov", False, []),
+        ("", "", False, []),
+    ],
+)
+def test_a_momentum_is_read_by_the_kind_that_gathered_it(
+    tmp_path: Path, was: str, now: str, read: bool, said: list[str]
+) -> None:
+    with_momentum(tmp_path, was)
+    other = {"kind": now, "lr": 0.1, "momentum": 0.5} if now else {}
+    for named in ("auto", "latest", "20260101-000001-aaaa"):
+        found = find(named, tmp_path, msgspec.structs.replace(TERMS, outer=other))
+        assert (found.outer is not None) == read and loaded(found) == 3.0
+        assert [note[: len(start)] for note, start in zip(found.notes, said, strict=True)] == said
+
+
+def test_a_checkpoint_that_says_no_kind_keeps_its_momentum_to_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "20260101-000001-aaaa"
+    folder.mkdir()
+    stood = cursor(folder.name, 3, terms={"outer": "?"})
+    CheckpointWriter(folder, TENSORS, LAYOUT.offsets).write(
+        Job(stood, average(3), outer={"weight": np.ones(6, np.float32)})
+    )
+    outer = {"kind": "nesterov", "lr": 0.7, "momentum": 0.9}
+    found = find("latest", tmp_path, msgspec.structs.replace(TERMS, outer=outer))
+    assert found.outer is None and "begins with nothing" in found.notes[0]
+
+
+@pytest.mark.parametrize(("mode", "wire"), [("cpu_sync", "float32"), ("cpu_async", "bf16"), ("nccl_cadence", "int8")])
+def test_another_mode_and_another_wire_are_no_reason_to_begin_anew(tmp_path: Path, mode: str, wire: str) -> None:
+    saved(tmp_path, "20260101-000001-aaaa", 3, terms={"wire": "float32"})
+    found = find("latest", tmp_path, msgspec.structs.replace(TERMS, mode=mode, wire=wire))
+    assert loaded(found) == 3.0 and not found.notes
+
+
 def test_the_newest_run_is_the_latest_and_a_name_or_a_path_means_what_it_says(tmp_path: Path) -> None:
     older = saved(tmp_path, "20260101-000001-ffff", 3)
     saved(tmp_path, "20260101-000002-aaaa", 5)

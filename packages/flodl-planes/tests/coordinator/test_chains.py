@@ -26,10 +26,11 @@ from flodl_planes.records import cursor as cursors
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
 from flodl_wire.hub_messages import EpochDone, Finished, Stop
+from flodl_wire.plane_messages import WIRES
 
 WORLDS = [{"a": [0]}, {"a": [0, 1]}, {"a": [0], "b": [1]}, {"a": [0, 1, 2]}, {"a": [0, 1], "b": [2], "c": [3]}]
 MODES = ["cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync", "nccl_cadence"]
-OUTER = {"outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.9}}
+OUTERS = [{"kind": kind, "lr": 0.7, "momentum": 0.9} for kind in ("nesterov", "slow_momentum")]
 LONGEST = 400  # steps of one run: it is not killed after them
 Content = dict[int, list[int]]  # epoch → positions, as often as they went into the average
 
@@ -181,8 +182,10 @@ def test_each_sample_is_in_the_model_exactly_once_however_often_the_run_is_kille
         speeds = [dice.choice([1.0, 2.5, 10.0]) for _ in range(4)]
         changes = {"checkpoint_every": dice.choice([0.004, 0.02, 1, None]), "resume": "auto"}
         found = disk.found(epochs, evaluates)
-        outer = OUTER if dice.random() < 0.2 and not mode.startswith("nccl") else {}
-        world = paper(hosts, samples, size, epochs, mode, evaluates, averaging=outer, ms=speeds.__getitem__,
+        averaging: dict[str, Any] = {}
+        if dice.random() < 0.3 and not mode.startswith("nccl"):
+            averaging = {"wire": dice.choice(WIRES), "outer": dice.choice([{}, *OUTERS])}
+        world = paper(hosts, samples, size, epochs, mode, evaluates, averaging=averaging, ms=speeds.__getitem__,
                       changes=changes, disk=False, found=found)  # fmt: skip
         life = Life(world, disk)
         _goes_on_where_it_stood(world, found.cursor)

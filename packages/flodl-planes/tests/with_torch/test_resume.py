@@ -264,3 +264,47 @@ def test_three_ranks_then_two_then_four_then_one_alone_do_every_sample_once(smal
 
     alone = trainer(resume=path, epochs=4)
     assert alone.run().samples == SAMPLES
+
+
+def test_each_run_of_a_chain_in_another_mode_does_every_sample_once(
+    small_world: Any, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cpu_cadence, cpu_async, cpu_sync and back, with other wires and outer optimizers: every run but the last is cut
+    short in the first epoch.
+    """
+    samples = 4 * SAMPLES  # what three runs do before they fail is less
+    path, rows, said, stood = None, [], [], []
+    chain: list[tuple[str, int | None, dict[str, Any]]] = [
+        ("cpu_cadence", 4, {"outer": "nesterov"}),
+        ("cpu_async", 3, {"outer": "slow_momentum", "wire": "bf16"}),
+        ("cpu_sync", 8, {"outer": "slow_momentum", "outer_lr": 0.5, "wire": "int8"}),
+        ("cpu_cadence", None, {}),
+    ]
+    for mode, after, changed in chain:
+
+        def script(after: int | None = after, changed: dict[str, Any] = changed, path: str | None = path) -> None:
+            loss = Loss(after if local_cluster().rank == 0 else None)
+            windows = {"anchor": 2, "max_anchor": 2, "max_batch_diff": 0}  # of two batches each, whoever is quicker
+            often = {"checkpoint_every": "0.001s", "epochs": 2, "data": Numbers(samples=samples)}
+            trainer(loss=loss, resume=path, **often, **windows, **changed).run()
+
+        outcome = small_world.run(script, 2, mode)
+        folder = small_world.paths / "run"
+        assert bool(outcome.said(HubFailed)) == (after is not None), outcome.output
+        rows += list(epoch_rows(folder))
+        said.append(" ".join(notice.text for notice in outcome.said(Notice)))
+        path = str(folder / "checkpoint.safetensors")
+        stood.append((path, found := read(Path(path))))
+        assert found.mode == mode and (folder / found.outer_file).is_file() == bool(changed)
+        assert after is None or (found.epoch == 0 and found.samples)
+    assert [(row["epoch"], row["merged"]) for row in rows] == [(epoch, [[0, samples]]) for epoch in range(2)]
+    assert "outer" not in said[0]
+    assert "outer optimizer (nesterov) is another than the script's slow_momentum" in said[1]
+    assert "goes on from" in said[2] and "outer" not in said[2].replace("/outer", "")
+    assert "outer optimizer (slow_momentum) is gone from the script" in said[3]
+    assert stood[-1][1].reason == "finished"
+
+    path, found = stood[2]
+    alone = trainer(resume=path, outer="slow_momentum", epochs=1, data=Numbers(samples=samples)).run()
+    assert alone.samples == samples - found.samples
+    assert "a script alone has no averages, so the momentum" in capsys.readouterr().err

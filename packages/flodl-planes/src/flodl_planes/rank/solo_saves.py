@@ -76,6 +76,8 @@ class SoloSaves:
                 found.notes.append(f"{cursor.state_file} is not there any more; the optimizer begins anew")
             else:
                 data = memoryview(found.state.read_bytes())
+        if cursor.outer_file:
+            found.notes.append("a script alone has no averages, so the momentum of its outer optimizer is left out")
         self._keeper.restore(data, cursor.epoch, cursor.samples)
 
     def due(self, now: float) -> bool:

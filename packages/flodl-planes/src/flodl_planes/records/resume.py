@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flodl_planes.records import checkpoint
 from flodl_planes.records import cursor as cursors
@@ -197,4 +198,23 @@ def _file(path: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
             f"an epoch was interrupted whose order came from seed {cursor.seed}, and the script has seed {terms.seed}",
             f"use seed={cursor.seed}, or begin anew",
         )
-    return Found(path.absolute(), cursor)
+    note = _other_outer(cursor, terms)
+    return Found(path.absolute(), cursor, [note] if note else [])
+
+
+def _other_outer(cursor: Cursor, terms: Terms) -> str:
+    """A momentum is of use to the kind of outer optimizer that gathered it: for another the cursor loses its file, and
+    a sentence says so. Of its own kind it is carried on, whatever has become of lr and momentum.
+    """
+    was, now = _kind(cursor.terms.get("outer")), _kind(terms.outer)
+    if not cursor.outer_file or was == now:
+        return ""
+    cursor.outer_file = ""
+    named = "the checkpoint's outer optimizer" + (f" ({was})" if was else "")
+    if not now:
+        return f"{named} is gone from the script: from here on averages stay as they are, and its momentum is left out"
+    return f"{named} is another than the script's {now}, whose momentum begins with nothing"
+
+
+def _kind(outer: Any) -> str:
+    return str(outer.get("kind", "")) if isinstance(outer, dict) else ""
