@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flodl_wire import exits, libtorch
+from flodl_wire import exits, libtorch, outlets
 from flodl_wire.faults import Refused, printable, usage
 from flodl_wire.libtorch import Variant
 
@@ -54,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
         document = _use(options, project)
     else:
         document = _list(project)
+    if options.verb != "list":
+        outlets.work_is_done()
     print(json.dumps(document) if options.json else _text(options.verb, document))
     return exits.DONE
 

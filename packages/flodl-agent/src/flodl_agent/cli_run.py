@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from flodl_agent.spec_line import read_line
-from flodl_wire import blob, environ
+from flodl_wire import blob, environ, outlets
 from flodl_wire.entry_words import split
 from flodl_wire.faults import Fault
 from flodl_wire.specs import AgentSpec
@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         ending = represent(args.command, as_json=True)
     except Fault as fault:
         ending = report.before_dialling(fault)
+    outlets.work_is_done()
     print(msgspec.json.encode(ending).decode(), flush=True)
     return ending.code
 

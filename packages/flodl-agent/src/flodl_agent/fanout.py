@@ -24,7 +24,7 @@ import msgspec
 from flodl_agent import descent, tunnel
 from flodl_agent.logs import LineSplitter
 from flodl_agent.ssh import remote_script, ssh_command, warnings
-from flodl_wire import environ, sibling
+from flodl_wire import environ, outlets, sibling
 from flodl_wire.deadlines import KILL_GRACE, deadline
 from flodl_wire.specs import AgentSpec, FanoutEvent, FanoutHost, FanoutSpec
 
@@ -249,9 +249,8 @@ class LineWriter:
     def __call__(self, event: FanoutEvent) -> None:
         if self._broken:
             return
-        try:
-            sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
+        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        sys.stdout.buffer.flush()
+        if outlets.reader_left():
             self._broken = True
             self._on_broken()

@@ -8,7 +8,7 @@ import shlex
 import sys
 
 from flodl_cli.command_line import CommandLine
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import Refused, usage
 
 TEMPLATE = os.path.join(os.path.dirname(__file__), "template")
@@ -38,6 +38,7 @@ def main(line: CommandLine) -> int:
         raise usage("cannot do `fdl init " + " ".join(line.rest) + "`", "it takes one folder at most", "fdl init [DIR]")
     folder = line.rest[0] if line.rest else os.curdir
     write(folder)
+    outlets.work_is_done()
     for name in FILES.values():
         print(os.path.normpath(os.path.join(folder, name)))
     if line.verbosity != "quiet":

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import Fault, printable, usage
 
 TYPE_CHECKING = False
@@ -62,6 +62,7 @@ def main(argv: list[str] | None = None) -> int:
             from flodl_ncclbuild import build
 
             build.run(plan)
+    outlets.work_is_done()
     _tell(plan, there, options.json)
     return exits.DONE
 

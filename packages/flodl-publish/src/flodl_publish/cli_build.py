@@ -13,7 +13,7 @@ from flodl_publish.cli_fetch import DEFAULT_TO, say
 from flodl_publish.index import INDEX, Index
 from flodl_publish.place import Place
 from flodl_publish.run_manifest import RunManifest
-from flodl_wire import exits, libtorch
+from flodl_wire import exits, libtorch, outlets
 from flodl_wire.faults import Refused, Transient, printable
 
 
@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         built.warnings.append(f"the controller has {manifest.toolchain}, this box {built.toolchain}")
     for warning in built.warnings:
         tell(f"warning: {warning}")
+    outlets.work_is_done()
     program = str(work.project / work.bin)
     if options.json:
         python = str(recipe.interpreter(work.project)) if work.bin.endswith(".py") else ""

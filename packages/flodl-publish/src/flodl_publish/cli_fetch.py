@@ -11,7 +11,7 @@ from flodl_publish import run_manifest, source
 from flodl_publish.fetching import Fetched, Local, fetch
 from flodl_publish.pulling import Login
 from flodl_publish.report import size
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import printable, usage
 
 DEFAULT_TO = "~/.flodl/source"
@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     done = fetch(source.parse(options.source), root, local, login, say)
     for note in () if options.quiet else done.notes:
         say(f"note: {note}")
+    outlets.work_is_done()
     print(json.dumps(done.as_dict()) if options.json else render(done))
     return exits.DONE
 

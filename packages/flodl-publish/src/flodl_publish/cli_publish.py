@@ -11,7 +11,7 @@ from flodl_publish import settings
 from flodl_publish.place import Place
 from flodl_publish.settings import Handed, Settings
 from flodl_publish.standing import Glance
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import printable
 from flodl_wire.served_runs import DEFAULT_SERVED
 
@@ -75,5 +75,7 @@ def _publish(options: argparse.Namespace, given: Handed, settled: Settings, glan
         wait=options.wait,
     )
     done = publish(wish, lambda text: print(f"flodl-publish: {printable(text)}", file=sys.stderr, flush=True), glance)
+    if not options.dry_run:
+        outlets.work_is_done()
     print(json.dumps(done.as_dict()) if options.json else report.render(done))
     return exits.DONE

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 
-from flodl_wire import environ
+from flodl_wire import environ, outlets
 from flodl_wire.faults import Fault, usage
 
 TYPE_CHECKING = False
@@ -97,6 +97,7 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     except Fault:
         narration.close()
         raise
+    outlets.work_is_done()
     # A reader that stands still must not keep the process: the interpreter would flush its stream once more.
     if narration.stuck:
         os._exit(code)

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import Refused
 
 PROGRAM = "flodl-window report"
@@ -50,5 +50,6 @@ def main(argv: list[str] | None = None) -> int:
         told["scalars"] = tensorboard_files.write(drawn, folder)
         told["tensorboard"] = str(folder)
         lines.append(str(folder))
+    outlets.work_is_done()
     print(json.dumps(told) if args.json else "\n".join(lines))
     return exits.DONE

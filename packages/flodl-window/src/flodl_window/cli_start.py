@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from flodl_window.asking import candidates, controller, fetch, plain, request
-from flodl_wire import address, exits
+from flodl_wire import address, exits, outlets
 from flodl_wire.faults import Broken, Refused, Transient, printable, usage
 
 HELP = """usage: flodl-window start [--addr HOST[:PORT]] [--token HEX] [--json]
@@ -79,6 +79,7 @@ def report(status: int, body: bytes, as_json: bool) -> int:
         assert isinstance(answer, dict)
     except (ValueError, AssertionError):
         raise Broken("bad-answer", "cannot read the controller's answer", f"HTTP {status}, and no document") from None
+    outlets.work_is_done()
     if as_json:
         sys.stdout.buffer.write(body if body.endswith(b"\n") else body + b"\n")
     if status != 200:

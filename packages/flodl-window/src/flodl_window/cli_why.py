@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 
 PROGRAM = "flodl-window why"
 
@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         from flodl_window.aftermath.bundle import pack, shown
 
         packed = pack(files, told, Path(args.bundle))
+        outlets.work_is_done()
         if args.json:
             print(json.dumps(packed))
         else:

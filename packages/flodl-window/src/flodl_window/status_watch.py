@@ -7,7 +7,7 @@ import sys
 import time
 
 from flodl_window.asking import PHASES, fetch, shown
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import Refused, Transient
 
 TYPE_CHECKING = False
@@ -66,6 +66,6 @@ def watch(where: list[Address]) -> int:
             print(shown(at, body))
         sys.stdout.flush()
         last = now
-        if state.get("phase") in ("done", "failed"):
+        if state.get("phase") in ("done", "failed") or outlets.reader_left():
             return exits.DONE
         time.sleep(WATCH_EVERY)

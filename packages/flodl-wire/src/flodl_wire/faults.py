@@ -89,54 +89,60 @@ def guarded(program: str, main: Callable[[], int], *, as_json: bool = False) -> 
     """Run an executable's ``main`` so that nothing a user can cause ends in a traceback.
 
     A fault goes to stderr as ``program: what: why`` with its fix (and, under ``as_json``, to stdout as one JSON
-    document); Ctrl-C is 130; a reader that went away (``| head``) is not an error worth words, nor is a stream that
-    the caller has closed (``>&-``).
+    document); Ctrl-C is 130; a reader that went away (``| head``) is no error, nor is a stream that the caller has
+    closed (``>&-``). An output that could not be written is one line on stderr; the exit code is `exits.NOT_DONE` then,
+    unless the command's work was something else and is done (`outlets.work_is_done`).
     """
     import sys
 
+    from flodl_wire import outlets
+
     _open_what_is_closed()
+    streams = outlets.install()
     try:
-        code = main()
+        try:
+            code = main()
+        except SystemExit as leave:  # argparse, behind its help or its usage
+            if not isinstance(leave.code, int):
+                raise
+            code = leave.code
         sys.stdout.flush()
-        return code
+        return _judge_output(program, code, streams.lost, streams.work_done)
     except Fault as fault:
         return _report(program, fault, as_json)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        _give_up(1)
-        return exits.NOT_DONE
     except OSError as err:  # a full disk, a folder that may not be read: the system's own words say it best
         where = f"{err.filename}: " if err.filename else ""
         return _report(program, Broken("system", "cannot go on", where + (err.strerror or str(err))), as_json)
+    finally:
+        streams.remove()
+
+
+def _judge_output(program: str, code: int, lost: OSError | None, work_done: bool) -> int:
+    """The exit code of a command that came to its end with `code`, whatever became of what it printed."""
+    import sys
+
+    if lost is None or isinstance(lost, BrokenPipeError):
+        return code
+    why = lost.strerror or str(lost)
+    if work_done and code == exits.DONE:
+        print(f"{program}: its work is done, but its output could not be written: {why}", file=sys.stderr)
+        return code
+    print(f"{program}: cannot write the output: {why}", file=sys.stderr)
+    return code or exits.NOT_DONE
 
 
 def _report(program: str, fault: Fault, as_json: bool) -> int:
-    """Say `fault` wherever there is room for it: stdout may be what failed."""
     import sys
 
-    try:
-        if as_json:
-            import json
+    if as_json:
+        import json
 
-            print(json.dumps({"error": fault.as_dict()}))
-        sys.stdout.flush()
-    except OSError:
-        _give_up(1)
-    try:
-        print(f"{program}: {fault.render()}", file=sys.stderr, flush=True)
-    except OSError:
-        _give_up(2)
+        print(json.dumps({"error": fault.as_dict()}))
+    sys.stdout.flush()  # ahead of stderr, where both go to one terminal
+    print(f"{program}: {fault.render()}", file=sys.stderr, flush=True)
     return fault.exit_code
-
-
-def _give_up(number: int) -> None:
-    """The interpreter flushes its streams once more at exit: let that end nowhere."""
-    import os
-
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, number)
-    os.close(nowhere)
 
 
 def _open_what_is_closed() -> None:

@@ -9,7 +9,7 @@ import sys
 from flodl_cli import project_files
 from flodl_cli.command_line import CommandLine
 from flodl_cli.join_config import farm as farms
-from flodl_wire import exits
+from flodl_wire import exits, outlets
 from flodl_wire.faults import Refused, usage
 
 
@@ -110,6 +110,8 @@ def _set_up(label: str, flags: argparse.Namespace) -> int:
         yes=flags.yes,
     )
     done = wizard.run(wish, Asker(at_terminal=at_terminal, yes=flags.yes))
+    if not flags.dry_run:
+        outlets.work_is_done()
     print(json.dumps(done.as_dict()) if flags.json else report.render(done))
     unsafe = done.install is not None and done.install.chmod
     return exits.NOT_DONE if unsafe else exits.DONE
