@@ -12,15 +12,28 @@ import signal
 import socket
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from flodl_wire import environ
 
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+CI = bool(os.environ.get("CI"))
+# What the box that runs CI may lack, as skips say it: hardware, and what a container is not given. Every other thing is
+# for .ci/run to install, and a skip for its sake is a failure there: half a suite that is left out proves nothing.
+CI_MAY_LACK = (
+    "needs a GPU",
+    "no nvcc here",
+    "a real NVIDIA driver answers first",
+    "no /dev/fuse here",
+    "this kernel takes no packets away by tc",
+    "this box has no address but loopback",
+    "is of Python 3.",
+)
 
 # Every deadline of the project shrinks tenfold, in this process and in what it starts; and what a developer's shell
 # sets for a run of theirs must not reach a test.
@@ -37,6 +50,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if CI and not HAS_TORCH:
+        raise pytest.UsageError("CI is set and torch is not installed: half of flodl-planes would be left out")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Folders named with_torch hold the tests that need torch; without it they are left out, and the header says so."""
     return True if collection_path.name == "with_torch" and not HAS_TORCH else None
@@ -44,6 +62,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_report_header(config: pytest.Config) -> str:
     return "torch: here" if HAS_TORCH else "torch: not installed, tests in with_torch folders are left out"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _not_left_out((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _not_left_out((yield))
+
+
+def _not_left_out(report: Report) -> Report:
+    """A failure in place of a skip that CI does not allow."""
+    if CI and report.skipped and isinstance(report.longrepr, tuple):
+        file, line, reason = report.longrepr
+        if not any(words in reason for words in CI_MAY_LACK):
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{file}:{line}: {reason}\nUnder CI nothing is left out that .ci/run can install: have it installed "
+                "there, or name it in CI_MAY_LACK of conftest.py"
+            )
+    return report
 
 
 # Below what kernels give to whoever dials or binds 0 (32768 on Linux, 49152 elsewhere): nobody gets a port of these by

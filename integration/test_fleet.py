@@ -157,8 +157,10 @@ def mounted(fleet: Fleet, host: str, point: Path) -> list[str]:
 
 
 def test_data_from_another_box_are_mounted_read_only_and_a_dead_mount_never_stays(fleet: Fleet) -> None:
-    if not Path("/usr/bin/sshfs").exists() or not Path("/dev/fuse").exists():
+    if not Path("/usr/bin/sshfs").exists():
         pytest.skip("no sshfs here: apt install sshfs")
+    if not Path("/dev/fuse").exists():
+        pytest.skip("no /dev/fuse here: nothing can be mounted")
     shared, point = fleet.lab.home("desk") / "set", fleet.lab.home("tower") / "data"
     shared.mkdir()
     (shared / "set.txt").write_text("of desk")

@@ -80,7 +80,7 @@ def test_through_a_forwarded_port_a_browsers_requests_are_answered_and_foreign_n
 
 def test_chromium_on_another_box_sees_the_run_through_ssh(tunnel: Cluster, tmp_path: Path) -> None:
     if why := missing():
-        pytest.skip(why)
+        pytest.skip(f"the page in a browser: {why}")
     from playwright.sync_api import sync_playwright
 
     there = tmp_path / "chromium-on-attic"  # Playwright starts one program: this one, which goes to attic first

@@ -165,7 +165,8 @@ def told(kept: Kept, forked: bool) -> list[dict[str, Any]]:
         ["python", "-u", "-O", "-W", "error", "./train.py", "two words", "", "gör 🙂", "-m", "a\nb"],
         ["python", "-X", "dev", "-m", "pkg.train", "x", "--y"],
         pytest.param(
-            ["python3", "-P", "train.py"], marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="-P is of 3.11")
+            ["python3", "-P", "train.py"],
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="-P is of Python 3.11"),
         ),
     ],
 )

@@ -58,7 +58,10 @@ def test_dropped_packets_are_told_apart_from_a_closed_port(box: Box, black_hole:
     assert "no answer in 3 s, packets are dropped on the way" in agent.said()
 
 
-@pytest.mark.skipif(subprocess.call(["unshare", "-rn", "true"]) != 0, reason="needs network namespaces")
+@pytest.mark.skipif(
+    subprocess.run("unshare -rn true", shell=True, capture_output=True).returncode != 0,
+    reason="no network namespace can be made here: unshare -rn true",
+)
 def test_a_net_without_a_route_is_told_apart_from_both(box: Box) -> None:
     agent = box.start("run", box.environment(), "unshare", "-rn")
     spec = AgentSpec("node-a", "192.0.2.1", 1337, SALT.hex(), CpuDevices(1))

@@ -300,7 +300,7 @@ def test_what_sshfs_says_is_passed_on_and_nothing_is_left(
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     data = str(worker.box.root / "data")
     if not Path("/dev/fuse").exists():
-        pytest.skip("no /dev/fuse here")
+        pytest.skip("no /dev/fuse here: nothing can be mounted")
     with pytest.raises(kind, match="cannot mount u@h:/d") as caught:
         worker.preparation("--bin", "t", "--data-source", "sshfs://u@h:/d", "--data-path", data).prepare()
     assert said in str(caught.value)

@@ -14,7 +14,7 @@ from flodl_ncclbuild import library, main
 from flodl_wire.faults import Refused
 
 compiler = shutil.which("cc") or shutil.which("gcc")
-needs_compiler = pytest.mark.skipif(compiler is None, reason="no C compiler here")
+needs_compiler = pytest.mark.skipif(compiler is None, reason="no C compiler here: apt install gcc")
 
 
 def compiled(folder: Path, source: str) -> Path:

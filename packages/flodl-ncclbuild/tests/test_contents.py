@@ -13,7 +13,7 @@ from ncclbuild_box import Box, libnccl
 
 from flodl_ncclbuild import contents
 
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here: apt install gcc")
 
 
 def fat(*entries: tuple[int, int], magic: int = 0xBA55ED50) -> bytes:

@@ -12,7 +12,8 @@ from ncclbuild_box import TREE, Box
 from flodl_ncclbuild.plan import DOCKERFILE
 
 pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in ("make", "g++", "cc")), reason="no make and C++ compiler here"
+    any(shutil.which(name) is None for name in ("make", "g++", "cc")),
+    reason="no make and C++ compiler here: apt install build-essential",
 )
 
 ENGINE = """

@@ -16,7 +16,8 @@ from flodl_ncclbuild import contents, library, toolchain
 from flodl_wire.faults import Fault
 
 pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in ("make", "g++", "cc")), reason="no make and C++ compiler here"
+    any(shutil.which(name) is None for name in ("make", "g++", "cc")),
+    reason="no make and C++ compiler here: apt install build-essential",
 )
 WORDS = ("build", "--native", "--source", str(TREE))
 

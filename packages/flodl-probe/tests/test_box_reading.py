@@ -332,7 +332,7 @@ def test_nccl_s_number_is_spelled_out(code: int, version: str) -> None:
     assert nccl_library.spelled(code) == version
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler here: apt install gcc")
 def test_the_library_that_would_be_loaded_comes_first_and_is_asked(tmp_path: Path) -> None:
     def library(folder: str, code: str) -> Path:
         (tmp_path / folder).mkdir()
