@@ -97,6 +97,18 @@ def test_a_rank_goes_on_with_the_plan_it_holds_and_stops_at_its_allowance(window
     assert plane.stand and windows._deposited is None  # the second one waited for it
 
 
+def test_a_plan_is_told_of_when_it_comes_so_that_it_is_loaded_before_its_window(windows: AsyncWindows) -> None:
+    plane, seen = plane_of(windows), []
+    windows._on_plan = lambda plan: seen.append(plan.window)
+    plane.coming += [Plan(2, 0, [[0, 50]])]
+    windows.report(Deposit(1, 3, 30))
+    plane.coming += [free(1), Plan(3, 0, [[50, 50]])]
+    windows.tick(10)
+    assert seen == [2, 2, 3], "and again as it begins"
+    plan = windows.report(Deposit(2, 5, 50))
+    assert plan is not None and plan.window == 3 and seen[2:] == [3, 3]
+
+
 def test_an_allowance_of_nothing_waits_before_the_first_batch(windows: AsyncWindows) -> None:
     plane = plane_of(windows)
     plane.coming += [Plan(2, 0, [[0, 50]], overshoot=0), free(1)]

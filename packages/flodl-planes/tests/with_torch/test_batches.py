@@ -73,6 +73,89 @@ def test_a_plan_without_spans_has_no_batches(batches: Make, workers: int) -> Non
     assert len(indices(found, plan(1, [0, 8]))) == 2
 
 
+class Told(Squares):
+    """Tells of each sample that is loaded, by whichever process."""
+
+    def __init__(self) -> None:
+        self.loaded: Any = multiprocessing.Queue()
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        self.loaded.put(index)
+        return super().__getitem__(index)
+
+    def next(self, samples: int) -> list[int]:
+        """The samples that are loaded next, as soon as they are."""
+        return [self.loaded.get(timeout=30) for _ in range(samples)]
+
+    def left(self) -> list[int]:
+        """All that were loaded by processes that have ended."""
+        found = []
+        while not self.loaded.empty():
+            found += self.next(1)
+        return found
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_a_plan_that_lies_ready_is_loaded_while_the_one_before_it_is_done(batches: Make, taken: int) -> None:
+    told, dealt = Told(), order(50, 3, 0).tolist()
+    found = batches(1, told)
+    walk = found.of(plan(0, [0, 8]))
+    for _ in range(taken):
+        next(walk)
+    found.begin(plan(1, [8, 8]))
+    if taken == 1:
+        assert next(walk)[1][0].tolist() == dealt[4:8], "the window in hand is handed out to its end"
+    assert told.next(12) == dealt[:12], "nobody has asked for the next one"
+    assert [batch[0].tolist() for _, batch in walk] == []
+    assert indices(found, plan(1, [8, 8])) == [dealt[8:12], dealt[12:16]]
+    assert indices(found, plan(2, [16, 4])) == [dealt[16:20]]
+    assert told.next(8) == dealt[12:20], "each sample is loaded once"
+
+
+def test_a_plan_that_is_withdrawn_while_another_is_done_gives_way_to_the_next(batches: Make) -> None:
+    told, dealt = Told(), order(50, 3, 0).tolist()
+    found = batches(1, told)
+    walk = found.of(plan(0, [0, 16]))
+    next(walk)
+    found.begin(plan(1, [16, 24]))
+    got = [next(walk)[1][0].tolist() for _ in range(2)]  # now a batch or two of the next one is with the worker
+    found.begin(plan(1, [40, 8]))
+    got += [batch[0].tolist() for _, batch in walk]
+    assert got == [dealt[4:8], dealt[8:12], dealt[12:16]]
+    assert indices(found, plan(1, [40, 8])) == [dealt[40:44], dealt[44:48]]
+    loaded = told.next(24)
+    while loaded[-8:] != dealt[40:48]:
+        loaded += told.next(4)
+    wasted = loaded[16:-8]
+    assert loaded[:16] == dealt[:16] and wasted == dealt[16 : 16 + len(wasted)]
+    assert len(wasted) <= 8, "what the worker had already, and nothing of the rest"
+
+
+def test_a_run_that_ends_with_a_plan_begun_loads_no_more_and_lets_its_workers_go(batches: Make) -> None:
+    others, told = set(multiprocessing.active_children()), Told()
+    found = batches(1, told)
+    walk = found.of(plan(0, [0, 8]))
+    next(walk)
+    found.begin(plan(1, [8, 40]))
+    next(walk)
+    told.next(8)
+    (child,) = [child for child in multiprocessing.active_children() if child not in others]
+    found.close()
+    child.join(30)
+    assert not child.is_alive()
+    assert len(told.left()) <= 8, "what the worker had already, and nothing of the rest"
+
+
+def test_a_dataset_that_fetches_in_bulk_is_never_asked_for_nothing(batches: Make) -> None:
+    class Bulk(Squares):
+        def __getitems__(self, wanted: list[int]) -> list[tuple[int, float]]:
+            assert wanted
+            return [(index, -1.0) for index in wanted]
+
+    found = batches(1, Bulk())
+    assert [len(indices(found, plan(window, [4 * window, 4]))) for window in range(4)] == [1] * 4
+
+
 def test_a_plan_begun_early_is_not_mixed_with_another_that_took_its_place(batches: Make) -> None:
     found = batches(2)
     dealt = order(50, 3, 0).tolist()

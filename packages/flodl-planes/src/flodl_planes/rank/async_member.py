@@ -89,6 +89,7 @@ class AsyncWindows(RankWindows):
 
     def _lay_ready(self, plan: Plan) -> None:
         self._ready = sorted([*self._ready, plan], key=lambda plan: plan.window)
+        self._on_plan(self._ready[0])  # workers load it while the window before it is done
 
     def _take_in(self, *, wait: bool) -> None:
         """Hear what has come; when the average is there, take it in; `wait` for it if told so."""
