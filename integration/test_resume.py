@@ -116,13 +116,27 @@ def test_a_killed_controller_costs_little_and_full_speed_is_back_soon(project: M
     again.wait()
 
 
+def never_started(run: Running, why: str) -> None:
+    """It ends at once with `why`, and no window was opened for it."""
+    assert run.wait() == 1, run.text
+    assert any(why in line for line in run.err) and not any("window open" in line for line in run.err), run.text
+
+
 def test_what_cannot_be_resumed_is_a_sentence_and_nothing_is_left(project: Make) -> None:
     other = {"run": rank_command("learning_rank.py", "--ballast", "7"), "mode": "cpu_cadence"}
     made = project(train={"run": rank_command("learning_rank.py", "--epochs", "1"), "mode": "cpu_cadence"}, other=other)
-    nothing = made.start("--resume", "@one", "train")
-    nothing.failed()
-    assert any("no run below" in line for line in nothing.err), nothing.text
-    made.start("@one", "train").done()
+    runs = made.folder / "runs"
+    never_started(made.start("--resume", "@one", "train"), f"no run below {runs} left a checkpoint")
+    first = made.start("@one", "train")
+    first.done()
+    run = first.run_folder.resolve()
+    never_started(made.start(f"--resume={run.name[:-1]}~", "@one", "train"), f"fix: did you mean {run.name}?")
+    cut = made.folder / "cut.safetensors"
+    cut.write_bytes((run / "checkpoint.safetensors").read_bytes()[:-9])
+    never_started(
+        made.start("--resume=cut.safetensors", "@one", "train"), "cannot use cut.safetensors: it is cut short"
+    )
+    assert [path.name for path in runs.iterdir() if not path.is_symlink()] == [run.name]
     wrong = made.start("--resume", "@one", "other")
     wrong.failed()
     assert any("its ballast is F32 1, the script's model has ballast (F32 7)" in line for line in wrong.err), wrong.text

@@ -14,6 +14,7 @@ from flodl_planes.records import checkpoint, resume, tensor_file
 from flodl_planes.records import cursor as cursors
 from flodl_planes.records.checkpoint_writer import CheckpointWriter, Job
 from flodl_planes.records.cursor import Cursor
+from flodl_wire import checkpoints
 from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.plane_messages import TensorSpec, Terms
 from flodl_wire.result import EpochResult
@@ -187,6 +188,26 @@ def test_whoever_names_what_is_not_there_or_of_no_use_is_told_what_is(tmp_path: 
     with pytest.raises(Broken, match="it is cut short") as broken:
         find(str(path), tmp_path)
     assert "20260101-000001-aaaa" in broken.value.fix
+
+
+@pytest.mark.parametrize("said", ["latest", "20260101-000001-aaaa", "20260101-000001-aaax", "other", "auto", "."])
+@pytest.mark.parametrize("cut", [None, 0, 5, 40, -1])
+def test_the_window_is_told_the_same_ahead_of_the_run(tmp_path: Path, said: str, cut: int | None) -> None:
+    """What the files alone tell is refused there in the words that would come here, and nothing else is."""
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3)
+    (tmp_path / "other").mkdir()
+    if cut is not None:
+        file = folder / "checkpoint.safetensors"
+        file.write_bytes(file.read_bytes()[:cut])
+    told: list[str] = []
+    for ask in (lambda: checkpoints.check(said, tmp_path), lambda: find(said, tmp_path)):
+        try:
+            ask()
+            told.append("")
+        except Fault as fault:
+            told.append(fault.render())
+    assert told[0] == told[1]
+    assert bool(told[0]) == (said in ("20260101-000001-aaax", "other", ".") or (cut is not None and said != "auto"))
 
 
 def test_auto_takes_the_last_run_that_fits_and_says_what_it_passed_over(tmp_path: Path) -> None:

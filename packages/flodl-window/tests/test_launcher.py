@@ -266,6 +266,28 @@ def test_a_mode_that_cannot_be_is_refused_before_anything_starts(launch: Any, tm
     assert "fix: use cpu_cadence, which mixes them" in run.err and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("mode", ["cpu_cadence", "torch"])
+def test_a_checkpoint_that_is_not_there_is_refused_before_anything_starts(
+    launch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """In mode torch checkpoints are the script's own affair."""
+    monkeypatch.setenv("FLODL_RESUME", "20260101-000001-aaax")
+    left = tmp_path / "runs/20260101-000001-aaaa/checkpoint.safetensors"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of no use, but there")
+    run = launch(None, {"node-a": "gone:1"}, "train", "--mode", mode)
+    assert run.end() == 1
+    if mode == "torch":
+        assert any("window open" in line for line in run.err)
+    else:
+        why = f"there is no such file or folder, and no run of that name below {tmp_path}/runs"
+        assert run.err == [
+            f"flodl-window: cannot resume from 20260101-000001-aaax: {why}",
+            "fix: did you mean 20260101-000001-aaaa?",
+        ]
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["20260101-000001-aaaa"]
+
+
 def test_the_next_run_starts_at_once_on_the_same_port(launch: Any) -> None:
     for _ in range(2):
         run = launch()

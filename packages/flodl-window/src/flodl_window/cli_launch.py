@@ -64,6 +64,7 @@ def main(argv: list[str] | None = None, *, prog: str = PROGRAM, fanout: bool = T
 
 def launch(config: str | None, mode: str | None, port: int | None, command: list[str], *, fanout: bool) -> int:
     """Everything that can be refused first, then the run."""
+    from flodl_window import modes
     from flodl_window import settings as read
     from flodl_window.console import Console
     from flodl_window.launcher import Launcher
@@ -71,13 +72,16 @@ def launch(config: str | None, mode: str | None, port: int | None, command: list
     from flodl_window.narration import Narration
     from flodl_window.port import bind, bind_or_another
     from flodl_window.roster import LOOPBACK_NAMES
-    from flodl_window.run_dir import RunDir, new_id
+    from flodl_window.run_dir import RunDir, new_id, runs_folder
     from flodl_window.siblings import Tools
+    from flodl_wire import checkpoints
 
     wanted = os.environ.get(environ.DASHBOARD_BIND)
     page_at = binding.parse(wanted) if wanted else None
     given = read.read_config(config)
     settings = read.settle(given, mode, command, fanout=fanout)
+    if settings.mode != modes.TORCH:  # the coordinator would say the same, when every rank has loaded
+        checkpoints.check(os.environ.get(environ.RESUME, ""), runs_folder())
     run = new_id()
     controller = settings.cluster.controller
     loopback = settings.loopback_only or controller.host in LOOPBACK_NAMES

@@ -24,6 +24,11 @@ def new_id() -> str:
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
 
 
+def runs_folder() -> Path:
+    """Where runs started here leave their folders."""
+    return Path(os.environ.get(environ.RUN_DIR) or ".").absolute() / "runs"
+
+
 class RunDir:
     """The folder of one run. `trouble` is the first thing that could not be written, `note` why runs/latest does not
     lead here ("" while all is well).
@@ -40,7 +45,7 @@ class RunDir:
     @classmethod
     def create(cls, run: str, under: Path | None = None) -> RunDir:
         """Make runs/<run> and point runs/latest at it. Raises Broken with a sentence when it cannot be written."""
-        root = (under or Path(os.environ.get(environ.RUN_DIR) or ".")).absolute() / "runs"
+        root = under.absolute() / "runs" if under is not None else runs_folder()
         made = cls(run, root / run)
         try:
             (made.path / "log").mkdir(parents=True)

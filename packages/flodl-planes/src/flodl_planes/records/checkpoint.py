@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from flodl_planes.records import cursor as cursors
 from flodl_planes.records import tensor_file
+from flodl_wire.checkpoints import NAME, PREVIOUS, open_file
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.plane_messages import TensorSpec
 
-NAME = "checkpoint.safetensors"
-PREVIOUS = "checkpoint.previous.safetensors"
 STATE = "checkpoint.state-{}.safetensors"  # of a round
 OUTER = "checkpoint.outer-{}.safetensors"
 
@@ -84,7 +83,7 @@ def write_outer(folder: Path, name: str, arrays: Mapping[str, npt.NDArray[Any]])
 def read_outer(path: Path) -> dict[str, npt.NDArray[Any]]:
     """What `write_outer` wrote. Raises Broken (bad-file)."""
     kinds: dict[str, Any] = {"F32": np.float32, "F64": np.float64, "U8": np.uint8, "I64": np.int64}
-    with _open(path) as file:
+    with open_file(path) as file:
         header = tensor_file.read_header(file.fileno(), str(path))
         found = {}
         for name, entry in header.entries.items():
@@ -109,7 +108,7 @@ def tidy(folder: Path) -> None:
 
 def read(path: Path) -> tensor_file.Header:
     """What a file holds. Raises Broken (bad-file)."""
-    with _open(path) as file:
+    with open_file(path) as file:
         return tensor_file.read_header(file.fileno(), str(path))
 
 
@@ -117,7 +116,7 @@ def load(path: Path, tensors: Sequence[TensorSpec], offsets: Sequence[int], into
     """The file's tensors to their places in a live buffer. Raises Broken: bad-file, or wrong-model naming the first
     tensor that the file and `tensors` do not have alike.
     """
-    with _open(path) as file:
+    with open_file(path) as file:
         header = tensor_file.read_header(file.fileno(), str(path))
         fault = misfit(header, tensors, path)
         if fault:
@@ -160,13 +159,6 @@ def _shape(shape: Sequence[int]) -> str:
 
 def _nbytes(spec: TensorSpec) -> int:
     return prod(spec.shape) * tensor_file.width(spec.dtype)
-
-
-def _open(path: Path) -> Any:
-    try:
-        return path.open("rb")
-    except OSError as err:
-        raise Broken("bad-file", f"cannot use {path}", err.strerror or str(err)) from None
 
 
 @contextlib.contextmanager

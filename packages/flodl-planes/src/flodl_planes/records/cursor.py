@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from flodl_wire import checkpoints
 from flodl_wire.faults import Broken
 from flodl_wire.result import EpochResult
 
-KEY = "flodl"
+KEY = checkpoints.CURSOR
 ORDER = "numpy.random.RandomState((seed + epoch) % 2**32).permutation(dataset)"  # docs/protocol.md, C-13
 
 
@@ -94,10 +95,7 @@ def encode(cursor: Cursor) -> str:
 
 def decode(metadata: dict[str, str], name: str) -> Cursor:
     """The cursor in a checkpoint's metadata. Raises Broken (bad-file) where there is none."""
-    what = f"cannot resume from {name}"
     try:
-        return msgspec.json.decode(metadata[KEY], type=Cursor)
-    except KeyError:
-        raise Broken("bad-file", what, "it holds a model, but not where training stood") from None
+        return msgspec.json.decode(checkpoints.cursor_of(metadata, name), type=Cursor)
     except msgspec.MsgspecError as err:
-        raise Broken("bad-file", what, f"where training stood cannot be read: {err}") from None
+        raise Broken("bad-file", f"cannot resume from {name}", f"where training stood cannot be read: {err}") from None

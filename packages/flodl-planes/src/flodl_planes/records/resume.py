@@ -10,7 +10,6 @@ A file that is cut short costs a sentence, and the one before it is used.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +19,10 @@ from typing import Any
 from flodl_planes.records import checkpoint
 from flodl_planes.records import cursor as cursors
 from flodl_planes.records.cursor import Cursor
-from flodl_wire import environ
+from flodl_wire import checkpoints, environ
+from flodl_wire.checkpoints import AUTO, LATEST, NEVER
 from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.plane_messages import TensorSpec, Terms
-
-AUTO, LATEST, NEVER = "auto", "latest", "never"
 
 
 @dataclass
@@ -63,9 +61,7 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
         return _named(said, runs, terms, tensors)
     notes: list[str] = []
     others = 0  # older runs that do not fit: a line for each would bury the first
-    for folder in _runs(runs, own):
-        if not any((folder / name).exists() for name in (checkpoint.NAME, checkpoint.PREVIOUS)):
-            continue
+    for folder in filter(checkpoints.left_one, checkpoints.runs_of(runs, own)):
         try:
             found = _in(folder, terms, tensors)
         except Fault as fault:
@@ -80,12 +76,7 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
         _not_complete(found, terms)
         return Found(found.path, found.cursor, [*notes, *found.notes])
     if said == LATEST:
-        raise Refused(
-            "no-checkpoint",
-            "cannot resume the last run",
-            f"no run below {runs} left a checkpoint",
-            "begin anew without resume, or name a checkpoint by its path",
-        )
+        raise checkpoints.none_left(runs)
     notes += _do_not_fit_either(others)
     return Found(notes=[*notes, "there is nothing to resume: a new run begins"] if notes else [])
 
@@ -97,36 +88,11 @@ def _do_not_fit_either(others: int) -> list[str]:
 
 
 def _named(said: str, runs: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
-    places = [Path(said).expanduser(), runs / said]
-    place = next((place for place in places if place.exists()), None)
-    if place is None:
-        raise Refused(
-            "no-checkpoint",
-            f"cannot resume from {said}",
-            f"there is no such file or folder, and no run of that name below {runs}",
-            _instead(said, runs),
-        )
-    try:
+    place = checkpoints.place_of(said, runs)
+    with checkpoints.advised(place, runs):
         found = _in(place, terms, tensors) if place.is_dir() else _file(place, terms, tensors)
-    except Fault as fault:
-        if fault.fix:
-            raise
-        raise type(fault)(fault.code, fault.what, fault.why, _instead(place.name, runs)) from None
     _not_complete(found, terms)
     return found
-
-
-def _instead(said: str, runs: Path) -> str:
-    """What somebody may have meant who named something that is not there, or cannot be used."""
-    names = (checkpoint.NAME, checkpoint.PREVIOUS)
-    known = [folder.name for folder in _runs(runs, "") if any((folder / name).exists() for name in names)]
-    known = [name for name in known if name != said]
-    close = difflib.get_close_matches(said, [*known, AUTO, LATEST, NEVER], 1, 0.8)
-    if close:
-        return f"did you mean {close[0]}?"
-    if not known:
-        return "name a checkpoint by its path, or begin anew without resume"
-    return f"the last runs that left a checkpoint are {', '.join(known[:3])}"
 
 
 def _complete(found: Found, terms: Terms) -> bool:
@@ -146,21 +112,12 @@ def _not_complete(found: Found, terms: Terms) -> None:
         )
 
 
-def _runs(runs: Path, own: str) -> list[Path]:
-    """The folders of runs, the newest first: their names begin with the second they were made in."""
-    try:
-        folders = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink() and path.name != own]
-        return sorted(folders, key=lambda path: (path.name[:15], path.stat().st_mtime_ns), reverse=True)
-    except OSError:
-        return []
-
-
 def _in(folder: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
     """The newest checkpoint of a run's folder that can be used. A model or data that differ are no accident of that one
     file: they are raised at once.
     """
     first: Fault | None = None
-    for name in (checkpoint.NAME, checkpoint.PREVIOUS):
+    for name in (checkpoints.NAME, checkpoints.PREVIOUS):
         path = folder / name
         if not path.exists():
             continue
@@ -174,7 +131,7 @@ def _in(folder: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
         if first:
             found.notes.append(f"{first}; the checkpoint before it is used")
         return found
-    raise first or Refused("no-checkpoint", f"cannot resume from {folder}", f"it holds no {checkpoint.NAME}")
+    raise first or checkpoints.none_in(folder)
 
 
 def _file(path: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:

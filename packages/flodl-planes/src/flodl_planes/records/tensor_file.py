@@ -7,16 +7,14 @@ read here because a file that was cut short, or is none at all, must cost a sent
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 from flodl_planes.plane.layout import MEANS, WIDTHS
+from flodl_wire import checkpoints
 from flodl_wire.faults import Broken
-
-LARGEST_HEADER = 64 * 1024 * 1024  # bytes; a model of 500,000 tensors has less
 
 
 class Entry(NamedTuple):
@@ -59,12 +57,8 @@ def read_header(descriptor: int, name: str) -> Header:
     """The header of the open file `descriptor`; `name` is for the error. Raises Broken (bad-file) for one that is cut
     short or is no safetensors file.
     """
-    size = os.fstat(descriptor).st_size
-    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
-    if size < 8 or length > min(size - 8, LARGEST_HEADER):
-        raise _bad(name, "it is cut short, or no safetensors file")
+    raw, data = checkpoints.read_header(descriptor, name)
     try:
-        raw = json.loads(os.pread(descriptor, length, 8))
         metadata = {str(key): str(value) for key, value in raw.pop("__metadata__", {}).items()}
         entries = {}
         for key, found in raw.items():
@@ -75,10 +69,7 @@ def read_header(descriptor: int, name: str) -> Header:
             entries[str(key)] = entry
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         raise _bad(name, f"its header cannot be read ({type(err).__name__}: {err})"[:200]) from None
-    whole = 8 + length + max((entry.start + entry.nbytes for entry in entries.values()), default=0)
-    if size < whole:
-        raise _bad(name, f"it is cut short: {size:,} of {whole:,} bytes")
-    return Header(metadata, entries, 8 + length)
+    return Header(metadata, entries, data)
 
 
 def _bad(name: str, why: str) -> Broken:
