@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: list setup demo test check integration alone bench quality fuzz chaos docs clean
 
 list: ## print these lines
-	@echo "make TARGET [PYTHON=python3.12] [JOBS=3]"; echo
+	@echo "make TARGET [PYTHON=python3.12] [JOBS=3] [SIDE_BY_SIDE=3]"; echo
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | awk -F'\t' '{printf "  %-12s %s\n", $$1, $$2}'
 
 setup: ## make .venv with torch and the eight packages (quick when it stands)

@@ -144,11 +144,13 @@ def ours(count: int) -> Crowd:
 
 def ready(port: int) -> None:
     """The window listens and its coordinator has had the time to start; neither is what is measured."""
+    until = time.monotonic() + 20
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             break
         except OSError:
+            assert time.monotonic() < until, "the window did not open"
             time.sleep(0.02)
     time.sleep(1.0)
 
