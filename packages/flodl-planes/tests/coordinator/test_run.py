@@ -5,7 +5,7 @@ from typing import Any
 from flodl_planes.coordinator.hub_events import Exit, SendRank, StartRound, WriteCheckpoint
 from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire import hub_messages
-from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish
+from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Gpu
 
 
 def spans(round: Any) -> dict[str, list[list[int]]]:
@@ -36,6 +36,21 @@ def test_training_begins_with_rank_0s_model_for_everyone_and_the_first_plans(pap
     assert spans(first) == {"0": [[0, 30]], "1": [[30, 30]], "2": [[60, 30]]}
     began = world.told(hub_messages.TrainingBegan)[0].text
     assert began == "cpu_cadence on 3 ranks: 100 samples, 1 epoch of 10 batches, 6 parameters"
+
+
+def test_the_cards_that_ranks_tell_of_name_the_first_anchor(paper: Any) -> None:
+    world = paper({"a": [0, 1], "b": [2]}, samples=10_000, ms={0: 4.0, 1: 4.0, 2: 10.0}.__getitem__)
+    world.form()
+    for host, ranks in world.hosts.items():
+        world.tell(RelayJoined(host, ranks))
+    for rank, generation in ((2, 12), (0, 9), (1, 8)):
+        world.tell(FromRank(rank, world.hello(rank, gpu=Gpu("cuda", generation, 24))))
+    dealer = world.coordinator.training.dealer
+    assert dealer.anchor_rank == 1
+    while dealer.cadence.phase != "mature" and not world.over:
+        world.step()
+    assert dealer.anchor_rank == 2, "and afterwards what they do counts"
+    assert paper({"a": [0, 1]}).load().coordinator.training.dealer.anchor_rank is None
 
 
 def test_in_lockstep_each_living_rank_gets_one_batch_in_rank_order(paper: Any) -> None:

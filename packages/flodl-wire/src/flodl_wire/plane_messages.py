@@ -62,6 +62,14 @@ class Terms(msgspec.Struct, frozen=True):
 # rank → hub (through the relay)
 
 
+class Gpu(msgspec.Struct, frozen=True):
+    """What a rank's card is known for, before it has done anything."""
+
+    vendor: str  # cuda | rocm
+    generation: int  # the first number of its architecture: 9 of sm90, 11 of gfx1100
+    memory_gb: int  # of 1024³ bytes
+
+
 class RankHello(msgspec.Struct, tag="rank_hello", omit_defaults=True):
     """First; its live buffer's descriptor travels with it (rank → relay leg only)."""
 
@@ -72,6 +80,7 @@ class RankHello(msgspec.Struct, tag="rank_hello", omit_defaults=True):
     model_sig: str
     device: str = ""
     collective: str = ""  # nccl_* modes: nccl between GPUs, gloo between processors
+    gpu: Gpu | None = None  # None: a processor, or a card that did not answer
 
 
 class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):

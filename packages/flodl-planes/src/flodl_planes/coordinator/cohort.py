@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from flodl_wire.faults import Broken, Fault
-from flodl_wire.plane_messages import RankHello
+from flodl_wire.plane_messages import Gpu, RankHello
 from flodl_wire.specs import RankPlace
 
 ABSENT, READY, SILENT, DEAD, LEFT = "absent", "ready", "silent", "dead", "left"
@@ -54,6 +54,11 @@ class Cohort:
     @property
     def hellos(self) -> dict[int, RankHello]:
         return {rank: member.hello for rank, member in self.members.items() if member.hello is not None}
+
+    @property
+    def gpus(self) -> dict[int, Gpu | None]:
+        """Of each living rank, in order."""
+        return {rank: hello.gpu for rank, hello in self.hellos.items() if self.members[rank].state == READY}
 
     def live_hosts(self) -> list[str]:
         """Hosts, in order, whose relay is there and serves a living rank; a relay whose last rank is gone ends

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from flodl_planes.coordinator.pool import Pool, Span
+from flodl_planes.elche.anchor import presumed
 from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.counts import clamp_total, finish_together, share_out, within_spread
 from flodl_planes.elche.overshoot import Overshoot
 from flodl_planes.elche.settings import read_settings
-from flodl_wire.plane_messages import Terms
+from flodl_wire.plane_messages import Gpu, Terms
 
 # Ours: batches per rank of the very first window. Nothing is known yet, so everyone gets as many, and the fast wait
 # for the slow: 10 batches of a second each would be felt, and 2 after the first (which is never counted) already tell
@@ -278,10 +279,10 @@ class Free(Paced):
         self._overshoot.drop(rank)
 
 
-def dealer_for(mode: str, terms: Terms, ranks: Sequence[int]) -> Dealer:
-    """The dealer of a mode. Raises Refused for cadence settings that cannot be used."""
-    settings = read_settings(terms.elche, len(ranks))
+def dealer_for(mode: str, terms: Terms, gpus: Mapping[int, Gpu | None]) -> Dealer:
+    """The dealer of a mode for the ranks in `gpus`. Raises Refused for cadence settings that cannot be used."""
+    settings = read_settings(terms.elche, len(gpus))
     if mode.endswith("_sync"):
         return Lockstep()
-    cadence = Cadence(ranks, settings)
+    cadence = Cadence(gpus, settings, presumed(gpus))
     return Free(cadence) if mode == "cpu_async" else Paced(cadence)

@@ -193,7 +193,7 @@ class Coordinator:
     def _begin(self, found: CheckpointFound, now: float) -> list[HubOrder]:
         first = self.cohort.hellos[min(self.cohort.hellos)]
         read_outer(first.terms.outer)  # refused here, before anything is averaged with it
-        dealer = dealer_for(self.mode, first.terms, self.cohort.living)
+        dealer = dealer_for(self.mode, first.terms, self.cohort.gpus)
         direct = self.mode in DIRECT
         training = self.training = Training(first.terms, self.cohort, dealer, self.accounts, direct=direct)
         self.reports = Reports(training, now, self._formed_at)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flodl_planes.elche.settings import COHORT_BAND, DOMINANCE_MARGIN
+from flodl_wire.plane_messages import Gpu
+
+GENERATION = 10  # GB of memory that a generation of cards is worth
 
 
 def elect(smoothed: Mapping[int, float], current: int | None) -> int | None:
@@ -25,3 +28,13 @@ def elect(smoothed: Mapping[int, float], current: int | None) -> int | None:
         # The last of equal maxima, as the original picks it.
         return max(challengers, key=lambda rank: (known[rank], rank)) if challengers else current
     return cohort[0]
+
+
+def presumed(gpus: Mapping[int, Gpu | None]) -> int | None:
+    """The anchor before anything was measured: the rank whose card is the oldest and smallest, the lowest rank of
+    equals. None unless all ranks have cards that are known, of one vendor: others cannot be compared.
+    """
+    known = {rank: gpu for rank, gpu in sorted(gpus.items()) if gpu is not None}
+    if not known or len(known) < len(gpus) or len({gpu.vendor for gpu in known.values()}) > 1:
+        return None
+    return min(known, key=lambda rank: GENERATION * known[rank].generation + known[rank].memory_gb)

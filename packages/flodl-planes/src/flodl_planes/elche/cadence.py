@@ -60,13 +60,17 @@ class Measured:
 
 
 class Cadence:
-    """The controller's state. `anchor` is in batches, `anchor_rank` the rank that does that many."""
+    """The controller's state. `anchor` is in batches, `anchor_rank` the rank that does that many. `presumed`: who that
+    is at first where the settings name nobody (anchor.py); without it the first report elects.
+    """
 
-    def __init__(self, ranks: Iterable[int], settings: Settings) -> None:
+    def __init__(self, ranks: Iterable[int], settings: Settings, presumed: int | None = None) -> None:
         self.settings = settings
         self.anchor = settings.anchor
         self.trust: dict[int, TrustWindow] = {rank: TrustWindow() for rank in ranks}
-        self.anchor_rank = self._first_anchor()
+        self.anchor_rank = self._named_anchor()
+        if self.anchor_rank is None:
+            self.anchor_rank = presumed
         self.counts: dict[int, int] = dict.fromkeys(self.trust, self.anchor)
         self.calibrations = 0
         self.proposed: int | None = None
@@ -81,7 +85,7 @@ class Cadence:
             hinted = max(1, count_rules.half_away(self.anchor * ratio))
             self.counts = {rank: self.anchor if rank == slow else hinted for rank in self.trust}
 
-    def _first_anchor(self) -> int | None:
+    def _named_anchor(self) -> int | None:
         if self.settings.speed_hint:
             return self.settings.speed_hint[0]
         ratios = self.settings.partition_ratios

@@ -12,6 +12,7 @@ from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.drift import Drift
 from flodl_planes.rank.finite import Finite
+from flodl_planes.rank.gpu import gpu_of
 from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import Adopted, Settled, Slot, signature, slots_of
 from flodl_planes.rank.windows import PlanSeen
@@ -86,6 +87,7 @@ class RankWindows:
             model_sig=signature(tensors),
             device=self._place.device,
             collective=self._kind,
+            gpu=gpu_of(self._device),
         )
         self._plane = RankPlane.connect(self._socket, hello, live)
         return self._next(self._plane)
