@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +130,12 @@ def test_a_failure_is_told_with_its_cause(project: Any, browser: Any, free_port:
     seen.shows("rank 1", "#verdict")
     seen.shows("exit 3", "#verdict")
     seen.shows("leaves in window 12", "#verdict")
+    seen.shows("What to try", "#verdict")
     run.failed()
+    told = json.loads(made.fdl("why", "--json").stdout)["try"]
+    assert told and seen.page.eval_on_selector_all("#verdict .tries li", "items => items.map(i => i.innerText)") == told
+    kept = (run.run_folder / "report.html").read_text()
+    assert all(escape(line) in kept for line in told), "and the report has them"
     seen.picture("5-failed")
     seen.picture("5-failed", NARROW, "dark")
     chosen = seen.page.eval_on_selector("#source", "select => select.value")

@@ -31,6 +31,20 @@ def test_every_end_is_told_as_it_stands_there(name: str) -> None:
     assert "swordfish" not in text.partition("--- node-b:2")[0]
 
 
+@pytest.mark.parametrize("name", ENDS)
+def test_the_live_page_is_told_the_same(name: str) -> None:
+    """What to try, and what broke first where the verdict had named another; nothing for an end that is no failure."""
+    play, end = ENDS[name]
+    told = play()
+    said = account.afterthought(told)
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    assert (said is None) == (end != "failed")
+    if said is not None:
+        assert said.tries and all(f"  - {line}\n" in text for line in said.tries)
+        assert (said.first == "") == (said.note == "") == ("(the verdict named" not in text)
+        assert said.first in text and said.note in text
+
+
 def test_a_flood_of_strangers_leaves_room_for_what_counts() -> None:
     run = Remembered()
     for at in range(TALK + 200):

@@ -151,6 +151,7 @@ def test_a_run_goes_from_the_window_to_done_and_tells_every_step(launch: Any) ->
     assert (run.folder / "runs/latest/log/node-b-2.log").read_text(encoding="utf-8") == "I am rank 2 of 3 ☃\n"
     assert run.state.phase == "done" and [member.status for member in run.state.members] == ["left", "left"]
     assert (run.result.verdict, run.result.samples, run.result.degraded) == ("done", 200, False)
+    assert run.state.afterthought is None
     left = {path.name for path in (run.folder / "runs/latest").iterdir()}
     assert {"events.jsonl", "history.json", "process.json", "report.html", "result.json", "state.json"} <= left
 
@@ -173,6 +174,7 @@ def test_a_failing_rank_is_named_with_its_last_lines(launch: Any) -> None:
     )
     assert f"flodl: more: fdl why {run.result.run}" in run.err
     assert run.state.cause is not None and run.state.cause.rank == 2
+    assert run.state.afterthought is not None and run.state.afterthought.tries
     assert (run.result.verdict, run.result.world_size) == ("failed", 3)
     assert "the hub is gone" not in "\n".join(run.err), "what follows from the cause does not stand over it"
     assert "the hub is gone" in (run.folder / "runs/latest/log/node-a-relay.log").read_text()

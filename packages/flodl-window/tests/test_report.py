@@ -135,6 +135,26 @@ def test_a_report_that_fails_in_any_way_costs_the_run_a_sentence(
     assert kept.report() == "there is no report of this run: no (fdl report tries again)"
 
 
+def test_what_to_try_is_masked_and_a_broken_folder_costs_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "correct horse")
+    made = folder(tmp_path)
+    kept = Keeping(made, charter(cluster("cpu:2")), 0.0)
+    assert kept.afterthought() is None, "it has not failed"
+    cause = {"what": "rank 0 on a exit 3", "host": "a", "rank": 0, "fix": "say correct horse"}
+    (made.path / "state.json").write_text(json.dumps({"phase": "failed", "why": "rank 0", "cause": cause}))
+    (made.path / "events.jsonl").write_text(json.dumps({"kind": "verdict", "t": 1, "phase": "failed", "cause": cause}))
+    said = kept.afterthought()
+    assert said is not None and said.tries[0] == "say ***"
+
+    def broken(path: Path) -> None:
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr(run_files, "read", broken)
+    assert kept.afterthought() is None
+
+
 def test_the_curves_of_a_run_that_nobody_watched_come_from_its_metrics() -> None:
     rows = [
         {"kind": "round"},

@@ -33,7 +33,7 @@ from flodl_wire.channel import parse_salt
 from flodl_wire.hub_messages import FromHub
 from flodl_wire.join_messages import Beat, Hello, HostLoad, JoinUp, Log, WorldFormed
 from flodl_wire.specs import FanoutEvent
-from flodl_wire.state import State
+from flodl_wire.state import Afterthought, State
 
 STILL_EVERY = 10.0  # seconds of silence before a line says what is waited for
 STATE_EVERY = 0.25  # seconds between two state.json within one phase: a thousand hellos are not a thousand files
@@ -66,6 +66,7 @@ class Launcher:
         self._signals = 0
         self._leaving = False
         self._written_phase: Phase | None = None
+        self._afterthought: Afterthought | None = None
 
     async def run(self) -> int:
         """Serve the run to its end; the exit code."""
@@ -284,7 +285,7 @@ class Launcher:
 
     def _state(self) -> State:
         state = snapshot(self.machine, self._loop.time())
-        state.dashboard_port = self.pages.port
+        state.dashboard_port, state.afterthought = self.pages.port, self._afterthought
         return state
 
     def _elapsed(self) -> float:
@@ -334,13 +335,22 @@ class Launcher:
         self.narration.waiting("")
         for line in last_words.of(machine := self.machine, result, self.run_dir.path):
             self._say(line)
-        report = asyncio.ensure_future(asyncio.to_thread(self.keeping.report))
+        looking_back = asyncio.ensure_future(self._look_back())
         left = (machine.verdict_at or 0.0) + deadlines.beat(deadlines.TERMINAL_SERVE) - self._loop.time()
         until = self._loop.time() + max(0.0, left)
         while not self._leaving and self._loop.time() < until:
             await asyncio.sleep(min(0.05, max(0.0, until - self._loop.time())))
-        if trouble := await report:
+        if trouble := await looking_back:
             self._say(trouble)
+
+    async def _look_back(self) -> str:
+        """Have the state say what `fdl why` will, and write the report; what hindered that."""
+        self._afterthought = await asyncio.to_thread(self.keeping.afterthought)
+        if self._afterthought is not None:
+            self._write_state()
+            self.board.note_state()
+            self.board.tick()
+        return await asyncio.to_thread(self.keeping.report)
 
     def _close(self) -> None:
         if hasattr(self, "pages"):

@@ -51,6 +51,14 @@ class Cause(msgspec.Struct):
     fix: str = ""
 
 
+class Afterthought(msgspec.Struct):
+    """What is understood of a failure once it is over, as `fdl why` and the report say it."""
+
+    tries: list[str] = []  # what to try, the most fitting first
+    first: str = ""  # what broke first, where that is not what the verdict named
+    note: str = ""  # why it is not
+
+
 class State(msgspec.Struct):
     run: str
     phase: str
@@ -71,6 +79,7 @@ class State(msgspec.Struct):
     progress: Progress | None = None
     degraded: bool = False
     cause: Cause | None = None
+    afterthought: Afterthought | None = None  # of a failed run, a moment behind its verdict
     dashboard_port: int | None = None
     instance: str = ""
     port: int = 0  # of the controller

@@ -12,6 +12,7 @@ from flodl_window.aftermath import advice, causes
 from flodl_window.aftermath.causes import Causes, Finding
 from flodl_window.aftermath.run_files import RunFiles
 from flodl_window.words import listed
+from flodl_wire.state import Afterthought
 
 VERSION = 1
 LINES = 50
@@ -76,6 +77,14 @@ def make(files: RunFiles, lines_of: Callable[[str], list[str]]) -> Account:
     elif end == "running":
         account.tries = ["fdl status shows it live"]
     return account
+
+
+def afterthought(account: Account) -> Afterthought | None:
+    """What a failed run's live page says beyond its verdict; None for another end."""
+    first, note = account.first, account.causes.note
+    if account.end != "failed" or first is None:
+        return None
+    return Afterthought(account.tries, first.what if note else "", note)
 
 
 def end_of(files: RunFiles) -> tuple[str, str]:

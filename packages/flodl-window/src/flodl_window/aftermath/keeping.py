@@ -20,6 +20,7 @@ from flodl_window.run import Run
 from flodl_window.run_dir import RunDir
 from flodl_wire.hub_messages import FromHub, HubFailed, Notice
 from flodl_wire.join_messages import HostFault, JoinUp, RankExited, RelayExited, Step
+from flodl_wire.state import Afterthought
 
 _TALK = (RankExited, RelayExited, HostFault, Step, HubFailed, Notice)
 
@@ -67,6 +68,26 @@ class Keeping:
                     setattr(message, name, self.mask.known(value))
                 elif isinstance(value, list):
                     setattr(message, name, self.clean(value))
+
+    def afterthought(self) -> Afterthought | None:
+        """What is understood of a failure, from the run's files; None when it cannot be told, or there is nothing to
+        say. It may be asked from another thread.
+        """
+        try:
+            from flodl_window.aftermath import account, run_files
+
+            path = self._run_dir.path
+            told = account.make(
+                run_files.read(path),
+                lambda name: run_files.last_lines(path / "log" / f"{name}.log", account.LINES),
+            )
+            made = account.afterthought(told)
+        except Exception:  # the report stumbles over the same, and says so
+            return None
+        if made is not None:
+            made.tries = [self.mask.text(line) for line in made.tries]
+            made.first, made.note = self.mask.text(made.first), self.mask.text(made.note)
+        return made
 
     def report(self) -> str:
         """Write report.html; what hindered it, "" for nothing. It may be asked from another thread."""

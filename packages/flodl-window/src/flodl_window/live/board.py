@@ -56,6 +56,10 @@ class Board:
             self._phase, self._urgent = phase, True
             self.history.note_mark(self._clock(), phase, why)
 
+    def note_state(self) -> None:
+        """Something of the state has changed that pages should not wait for."""
+        self._urgent = True
+
     def tick(self) -> None:
         """Tell the pages what is new; call it every `TICK_S`."""
         now = self._clock()

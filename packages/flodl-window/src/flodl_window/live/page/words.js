@@ -174,12 +174,16 @@ export function showVerdict(doc) {
   box.className = failed ? "failed" : state.degraded ? "degraded" : "";
   put(byId("verdict-title"), failed ? "Failed" : state.degraded ? "Done, degraded" : "Done");
   const cause = state.cause;
-  fill(byId("verdict-body"), [state.why, cause], () => {
+  const after = state.afterthought;
+  fill(byId("verdict-body"), [state.why, cause, after], () => {
     const where = cause && (cause.host || cause.rank !== null) ? [cause.rank !== null && cause.rank !== undefined ? `rank ${cause.rank}` : "", cause.host ? `on ${cause.host}` : ""].filter(Boolean).join(" ") : "";
     return [
       el("p", { class: "cause" }, theirs(failed && cause ? cause.what : state.why)),
       where && !cause.what.includes(cause.host) ? el("p", { class: "quiet" }, theirs(where)) : null,
-      cause?.fix ? el("p", { class: "fix" }, theirs(cause.fix)) : null,
+      after?.note ? el("p", {}, theirs(`${after.first} (${after.note})`)) : null,
+      after?.tries?.length
+        ? el("div", { class: "tries" }, el("h3", {}, "What to try"), el("ul", {}, ...after.tries.map((line) => el("li", {}, theirs(line)))))
+        : cause?.fix ? el("p", { class: "fix" }, theirs(cause.fix)) : null,
       cause?.tail?.length ? el("div", { class: "lines", tabIndex: 0, role: "log", "aria-label": "its last lines" }, ...cause.tail.slice(-50).map((line) => el("div", {}, upright(line)))) : null,
     ].filter(Boolean);
   });
