@@ -29,7 +29,6 @@ def test_a_folder_in_the_place_of_latest_is_left_alone_and_noted(tmp_path: Path)
     assert (tmp_path / "runs/latest/mine").is_dir() and not made.trouble
 
 
-
 def test_ids_sort_by_time_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     assert new_id() != new_id() and len(new_id()) == len("20261129-221500-3f2a")
 

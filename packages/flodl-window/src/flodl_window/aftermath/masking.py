@@ -65,9 +65,7 @@ def is_secret(name: str) -> bool:
     words = [word.lower() for word in _SPLIT.split(name) if word]
     if not words or "public" in words or name == "PWD":
         return False
-    return (
-        not _WORDS.isdisjoint(words) or words[-1] in _LAST_WORDS or any(word.endswith(_ENDINGS) for word in words)
-    )
+    return not _WORDS.isdisjoint(words) or words[-1] in _LAST_WORDS or any(word.endswith(_ENDINGS) for word in words)
 
 
 def secret_values(
