@@ -185,9 +185,10 @@ def test_whoever_names_what_is_not_there_or_of_no_use_is_told_what_is(tmp_path: 
     assert refused.value.fix == fix
     path = tmp_path / "20260101-000002-bbbb" / "checkpoint.safetensors"
     path.write_bytes(b"")
-    with pytest.raises(Broken, match="it is cut short") as broken:
-        find(str(path), tmp_path)
-    assert "20260101-000001-aaaa" in broken.value.fix
+    for meant in ("latest", path.parent.name, str(path.parent), str(path)):
+        with pytest.raises(Broken, match="it is cut short") as broken:
+            find(meant, tmp_path)
+        assert broken.value.fix == "the last runs that left a checkpoint are 20260101-000001-aaaa"
 
 
 @pytest.mark.parametrize("said", ["latest", "20260101-000001-aaaa", "20260101-000001-aaax", "other", "auto", "."])

@@ -35,7 +35,8 @@ def check(said: str, runs: Path) -> None:
         folder = next((folder for folder in runs_of(runs) if left_one(folder)), None)
         if folder is None:
             raise none_left(runs)
-        _check_folder(folder)
+        with advised(folder, runs):
+            _check_folder(folder)
         return
     place = place_of(said, runs)
     with advised(place, runs):
@@ -97,15 +98,20 @@ def advised(place: Path, runs: Path) -> Iterator[None]:
     except Fault as fault:
         if fault.fix:
             raise
-        raise type(fault)(fault.code, fault.what, fault.why, _instead(place.name, runs)) from None
+        raise type(fault)(fault.code, fault.what, fault.why, _others(place, runs)) from None
 
 
 def _instead(said: str, runs: Path) -> str:
-    """What somebody may have meant who named something that is not there, or cannot be used."""
+    """What somebody may have meant who named something that is not there."""
     known = [folder.name for folder in runs_of(runs) if left_one(folder) and folder.name != said]
     close = difflib.get_close_matches(said, [*known, AUTO, LATEST, NEVER], 1, 0.8)
-    if close:
-        return f"did you mean {close[0]}?"
+    return f"did you mean {close[0]}?" if close else _others(Path(said), runs)
+
+
+def _others(place: Path, runs: Path) -> str:
+    """What may be named instead of this run's folder, or of the checkpoint in it."""
+    own = (place.name, place.parent.name)
+    known = [folder.name for folder in runs_of(runs) if left_one(folder) and folder.name not in own]
     if not known:
         return "name a checkpoint by its path, or begin anew without resume"
     return f"the last runs that left a checkpoint are {', '.join(known[:3])}"

@@ -63,7 +63,8 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
     others = 0  # older runs that do not fit: a line for each would bury the first
     for folder in filter(checkpoints.left_one, checkpoints.runs_of(runs, own)):
         try:
-            found = _in(folder, terms, tensors)
+            with checkpoints.advised(folder, runs):
+                found = _in(folder, terms, tensors)
         except Fault as fault:
             if said == LATEST:
                 raise
