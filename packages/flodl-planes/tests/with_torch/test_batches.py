@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
+import os
+import signal
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
@@ -14,6 +17,7 @@ from torch.utils.data import Dataset
 
 from flodl_planes.rank.batches import Batches, move
 from flodl_planes.rank.permutation import order
+from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Plan
 
 CPU = torch.device("cpu")
@@ -194,6 +198,50 @@ def test_an_error_in_the_dataset_reaches_the_script(batches: Make) -> None:
     for workers in (0, 1):
         with pytest.raises(KeyError, match="no such file"):
             list(batches(workers, Bad()).of(plan(0, [0, 4])))
+
+
+class Deadly(Squares):
+    """Whoever loads it ends by the signal, or with the exit code."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        if torch.utils.data.get_worker_info() is not None and index % 10 == 0:
+            faulthandler.disable()
+            os.kill(os.getpid(), -self.by) if self.by < 0 else os._exit(self.by)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (-signal.SIGKILL, "was killed by signal 9 (out of memory?)"),
+        (-signal.SIGBUS, "was killed by signal 7 (/dev/shm is full?)"),
+        (-signal.SIGABRT, "was killed by signal 6"),
+        (3, "ended with exit code 3"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_is_the_cause_whatever_torch_raises(
+    batches: Make, workers: int, by: int, words: str
+) -> None:
+    others = set(multiprocessing.active_children())
+    found = batches(workers, Deadly(by))
+    with pytest.raises((RuntimeError, OSError, EOFError)) as caught:
+        indices(found, plan(0, [0, 50]))
+    cause = found.cause(caught.value)
+    assert isinstance(cause, Broken) and cause.why.endswith(words) and cause.fix
+    assert not [child for child in multiprocessing.active_children() if child not in others]
+    assert found.cause(caught.value) is caught.value  # nobody is left to have died
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), FileNotFoundError("no such file")])
+def test_an_error_while_all_workers_live_is_its_own_cause(batches: Make, error: Exception) -> None:
+    found = batches(2)
+    indices(found, plan(0, [0, 8]))
+    assert found.cause(error) is error
+    assert batches(0).cause(error) is error
 
 
 def test_every_tensor_of_a_batch_is_moved_and_nothing_else_touched() -> None:

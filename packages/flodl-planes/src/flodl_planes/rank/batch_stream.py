@@ -8,12 +8,16 @@ a worker hands back at once, and which is passed over here.
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+from flodl_wire.faults import Broken
 
 Collate = Callable[[list[Any]], Any]
 _BLANK = 0
@@ -65,14 +69,45 @@ class BatchStream:
             yield batch
         self._wanted.discard(number)
 
-    def close(self) -> None:
-        """Let the worker processes go. Left to the garbage collector they would be waited for, 5 s each."""
+    def close(self) -> list[Any]:
+        """Let the worker processes go: these, and how each ended is known. Left to the garbage collector they would be
+        waited for, 5 s each.
+        """
+        workers = list(getattr(self._loaded, "_workers", []))
+        if workers:
+            with contextlib.suppress(RuntimeError):  # of torch's handler of dead children, which may strike in here too
+                self._loaded._shutdown_workers()  # type: ignore[union-attr]
         self._loaded = self._loader = None
+        return workers
+
+    def cause(self, error: BaseException) -> BaseException:
+        """`error`, or the death of a worker process that is behind it. Nothing can be loaded afterwards.
+
+        torch raises one of several things when one dies, and wherever the script happens to be: what its handler, the
+        queue or a socket notices first. The workers are let go here, or that handler would go on raising while the
+        error is being printed.
+        """
+        if isinstance(error, (RuntimeError, OSError, EOFError)):
+            for worker in self.close():
+                if worker.exitcode not in (None, 0, -signal.SIGTERM):  # SIGTERM: how torch ends one that does not go
+                    return _died(worker.exitcode)
+        return error
 
     def _take(self) -> tuple[int, Any]:
         assert self._loaded is not None
         number = self._feed.sent.popleft()
         return number, next(self._loaded)
+
+
+def _died(code: int) -> Broken:
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    hint = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (/dev/shm is full?)"}.get(code, "")
+    return Broken(
+        "loader-died",
+        "cannot load the next batch",
+        f"a worker process of the DataLoader {how}{hint}",
+        "use fewer workers or smaller batches, give a container more --shm-size; with workers=0 the rank loads itself",
+    )
 
 
 class Fetcher(Dataset[Any]):

@@ -68,6 +68,10 @@ class Batches:
         for count, batch in zip(counts, loaded, strict=True):
             yield count, move(batch, self._device)
 
+    def cause(self, error: BaseException) -> BaseException:
+        """`error`, or the death of a worker process that is behind it. Nothing can be loaded afterwards."""
+        return error if self._stream is None else self._stream.cause(error)
+
     def close(self) -> None:
         """Let the worker processes go."""
         if self._stream is not None:

@@ -206,9 +206,12 @@ class Trainer:
             self._windows.fail(error)
             self._close()
             raise error
-        if error is not None:
-            self._windows.fail(error)
+        cause = None if error is None else self._batches.cause(error)
+        if cause is not None:
+            self._windows.fail(cause)
         self._close()
+        if cause is not None and cause is not error:
+            raise cause from error
 
     def epochs(self) -> Iterator[int]:
         """The epochs, from 0 or from where a checkpoint stood. Go through `batches` in each, to its end. The run is
