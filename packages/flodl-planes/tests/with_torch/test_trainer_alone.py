@@ -6,7 +6,9 @@ import errno
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from flodl_planes import RunResult, Trainer
 from flodl_planes.records import checkpoint, run_folder
+from flodl_planes.records.checkpoint_writer import CheckpointWriter
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.state import State
 
@@ -232,6 +235,20 @@ def test_a_script_that_raises_leaves_a_failed_record_and_its_own_error(
     assert (result.verdict, result.why, state.phase) == ("failed", why, "failed")
 
 
+class Killed(TensorDataset):
+    def __getitem__(self, index: int) -> Any:
+        if torch.utils.data.get_worker_info() is not None and index == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_loader_that_was_killed_is_told_in_words_not_by_torchs_traceback(here: Path) -> None:
+    with pytest.raises(Fault, match=r"cannot load the next batch: .* killed by signal 9"):
+        trainer(data=Killed(*DATA.tensors), workers=2).run()
+    why = json.loads((here / "runs" / "latest" / "result.json").read_bytes())["why"]
+    assert why.startswith("cannot load the next batch") and "signal 9" in why
+
+
 def test_elsewhere_than_on_a_terminal_each_epoch_is_a_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
     trainer().run()
     out, err = capsys.readouterr()
@@ -247,6 +264,64 @@ def test_a_model_that_is_not_finite_any_more_ends_the_run_and_is_not_saved(here:
     assert caught.value.why.startswith("first 0.weight")
     assert json.loads((here / "runs" / "latest" / "result.json").read_bytes())["verdict"] == "failed"
     assert not list((here / "runs" / "latest").glob("checkpoint*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda model: model.half(), "cannot average 0.weight: it was torch.float32"),
+        (lambda model: model[0].__setattr__("weight", nn.Parameter(torch.ones(8, 5))), r"is torch.float32 \[8, 5\]"),
+        (lambda model: model.add_module("extra", nn.Linear(1, 1)), "cannot go on training with extra.weight"),
+    ],
+)
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_model_that_becomes_another_is_refused_and_no_checkpoint_holds_nonsense(
+    here: Path, change: Callable[[Any], object], why: str, epoch: int
+) -> None:
+    whole = {}
+
+    def change_late(t: Trainer) -> None:
+        whole.update({name: tensor.clone() for name, tensor in t.model.state_dict().items()})
+        change(t.model)
+
+    with pytest.raises(Refused, match=why), trainer(loss=None, checkpoint_every=1) as t:
+        for at in t.epochs():
+            for number, batch in enumerate(t.batches()):
+                t.backward(loss(t.model, batch))
+                t.step()
+                if at == epoch and number == 6:  # the last batch of an epoch
+                    change_late(t)
+    path = here / "runs" / "latest" / "checkpoint.safetensors"
+    saved = load_file(path) if path.exists() else {}
+    assert not saved or epoch or "extra" in why
+    for name, tensor in saved.items():
+        assert tensor.dtype == whole[name].dtype and (tensor.float() - whole[name].float()).abs().max() < 10
+
+
+def test_a_checkpoint_that_is_still_being_written_is_left_alone_by_the_next_look(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs may be shorter than a disk is slow."""
+    write, further, torn = checkpoint.write, threading.Event(), []
+
+    def slowly(folder: Path, tensors: Any, offsets: Any, average: Any, words: Any) -> Path:
+        before = bytes(average)
+        if threading.current_thread() is not threading.main_thread():
+            further.wait(60)  # until the script waits for us, or is through with its next epoch
+            torn.append(bytes(average) != before)
+        return write(folder, tensors, offsets, average, words)
+
+    wait = CheckpointWriter.wait
+
+    def waiting(writer: CheckpointWriter, seconds: float | None = None) -> bool:
+        if writer.busy:
+            further.set()
+        return wait(writer, seconds)
+
+    monkeypatch.setattr(checkpoint, "write", slowly)
+    monkeypatch.setattr(CheckpointWriter, "wait", waiting)
+    trainer(checkpoint_every=1, on_epoch=lambda model, epoch, metrics: epoch and further.set()).run()
+    assert torn and not any(torn)
 
 
 # held wrong
@@ -281,6 +356,12 @@ def test_a_loss_that_cannot_be_trained_on_says_why(made: Callable[..., Any], why
         ({"model": lambda: nn.ReLU()}, "no parameter that learns"),
         ({"optimizer": lambda parameters: None}, "nothing that has step"),
         ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1.0)}, "cannot be called"),
+        ({"optimizer": torch.optim.LBFGS}, "needs closure"),
+        (
+            {"optimizer": lambda parameters: torch.optim.SGD(build().parameters(), lr=1.0)},
+            "6 of its tensors are not in",
+        ),
+        ({"optimizer": lambda parameters: torch.optim.Adam([*parameters, nn.Parameter(X)])}, "1 of its tensors is not"),
         ({"evaluate": lambda model: 0.9}, "returned float"),
         ({"evaluate": lambda model: {"map": torch.zeros(3)}}, "'map' is no number"),
         ({"loss": None}, "has no loss"),

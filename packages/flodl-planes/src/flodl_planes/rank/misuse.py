@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from flodl_planes.rank.refusal import refuse
@@ -40,12 +41,34 @@ def check_model(model: Any) -> torch.nn.Module:
     return model
 
 
-def check_optimizer(optimizer: Any) -> torch.optim.Optimizer:
-    """What optimizer= made. Raises Refused when it cannot step."""
+def check_optimizer(optimizer: Any, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """What optimizer= made of the model's parameters. Raises Refused when it cannot step, or moves anything else."""
     if not (callable(getattr(optimizer, "step", None)) and callable(getattr(optimizer, "zero_grad", None))):
         fix = "return a torch optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
         raise refuse("optimizer", optimizer, "the function returned nothing that has step() and zero_grad()", fix)
+    needed = _needed(optimizer.step)
+    if needed:
+        why = f"its step() needs {needed}, and the Trainer calls it once per step, with no arguments"
+        raise refuse("optimizer", optimizer, why, "use one whose step() needs nothing, such as SGD or AdamW")
+    ours = {id(parameter) for parameter in parameters}
+    groups = getattr(optimizer, "param_groups", [])
+    strangers = sum(id(tensor) not in ours for group in groups for tensor in group["params"])
+    if strangers:
+        are = "is" if strangers == 1 else "are"
+        why = f"{strangers} of its tensors {are} not in the model, so neither averaged nor saved"
+        fix = "make it of the parameters that the function is given, and hold every tensor that learns in the module"
+        raise refuse("optimizer", optimizer, why, fix)
     return optimizer  # type: ignore[no-any-return]
+
+
+def _needed(function: Any) -> str:
+    """The first argument that a call cannot leave out; "" for none."""
+    try:
+        arguments = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return ""
+    bare = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return next((a.name for a in arguments if a.default is inspect.Parameter.empty and a.kind not in bare), "")
 
 
 def check_scheduler(scheduler: Any) -> Any:

@@ -39,9 +39,11 @@ class SoloSaves:
         self.folder, self.terms = folder, terms
         self.tensors = [slot.spec for slot in slots]
         self._layout = lay_out(self.tensors)
-        self._slots, self._device, self._keeper, self._say = slots, device, keeper, say
+        self._keeper, self._say = keeper, say
         self._flat = np.zeros(self._layout.total_bytes, np.uint8)
-        self._copy: Adopted | None = None
+        # made now: what the model is when training begins says what each tensor is in the file
+        buffer = memoryview(self._flat)  # type: ignore[arg-type]
+        self._copy = Adopted(slots, self._layout.offsets, buffer, device, staged=True)
         self._writer = CheckpointWriter(folder, self.tensors, self._layout.offsets, self._written)
         self._since: float | None = None
         self.rounds = 0
@@ -55,9 +57,8 @@ class SoloSaves:
         found = resume.find(said, self.folder.parent, self.folder.name, self.terms, self.tensors)
         cursor = found.cursor
         if found.path is not None and cursor is not None:
-            copy = self._staged()
             checkpoint.load(found.path, self.tensors, self._layout.offsets, self._flat)
-            copy.refresh()
+            self._copy.refresh()
             self._restore(found, cursor)
             self.rounds, self.resumed = cursor.rounds, str(found.path)
             done = f", {cursor.samples:,} samples of it are done" if cursor.merged else " begins"
@@ -136,15 +137,10 @@ class SoloSaves:
             loss_samples=loss[1],
         )
 
-    def _staged(self) -> Adopted:
-        if self._copy is None:
-            buffer = memoryview(self._flat)  # type: ignore[arg-type]
-            self._copy = Adopted(self._slots, self._layout.offsets, buffer, self._device, staged=True)
-        return self._copy
-
     def check(self) -> None:
         """Raises Broken (not-finite) when the model is none of numbers any more: nothing is saved of that."""
-        self._staged().settle()
+        self._writer.wait()  # it may still be reading the copy that is about to be made anew
+        self._copy.settle()
         culprit = Finite(self._layout, self.tensors, self._flat).culprit()
         if culprit:
             raise Broken(

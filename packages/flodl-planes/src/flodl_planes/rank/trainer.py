@@ -246,6 +246,7 @@ class Trainer:
                 deposit = self._meter.deposit(self._plan.window)
                 if deposit.samples and not deposit.steps:
                     raise misuse.nothing_done()
+                self._structure.check()
                 deposit.lr = self._stepper.learning_rate
                 self._take(self._windows.report(deposit))
             self._walk = "done"
@@ -294,6 +295,7 @@ class Trainer:
         from flodl_planes.rank.batches import Batches
         from flodl_planes.rank.keeper import Keeper
         from flodl_planes.rank.stepper import Stepper
+        from flodl_planes.rank.structure import Structure
 
         place, settings = self._place, self._settings
         if not place.alone and _joined:
@@ -304,9 +306,9 @@ class Trainer:
         model, optimizer = self._sources
         seeds.plant(settings.seed)
         self.model = misuse.check_model(model if isinstance(model, torch.nn.Module) else model()).to(self.device)
-        self.optimizer = misuse.check_optimizer(optimizer(list(self.model.parameters())))
-        self.model.train()
         parameters = list(self.model.parameters())
+        self.optimizer = misuse.check_optimizer(optimizer(list(parameters)), parameters)
+        self.model.train()
         self._stepper = Stepper(self.optimizer, parameters, self.device, self._conveniences, place.world_size)
         keeper = Keeper(self._stepper, self.device, place.rank, settings.seed)
         keeper.losses = lambda: (self._meter.loss_sum, self._meter.loss_samples)
@@ -326,6 +328,7 @@ class Trainer:
         try:
             _joined = not place.alone
             self._state = "open"
+            self._structure = Structure(self.model)
             self._take(self._windows.open(self.model, self._batches.begin, keeper))
         except BaseException as error:
             self._state = "closed"
