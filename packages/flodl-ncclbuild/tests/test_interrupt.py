@@ -7,9 +7,12 @@ import select
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ncclbuild_box import Box
+
+from flodl_ncclbuild import child
 
 VERSION = "NCCL_MAJOR := 2\nNCCL_MINOR := 27\nNCCL_PATCH := 5\n"
 # A stand-in tree whose compiler tells its pid and never ends; it runs below make and a shell, as nvcc does.
@@ -132,3 +135,18 @@ if words[0] == "run":
     assert gone(client)
     run = next(line for line in box.recorded("docker") if line[0] == "run")
     assert box.recorded("docker")[-1] == ["rm", "--force", run[run.index("--name") + 1]]
+
+
+def test_a_signal_while_a_program_is_being_started_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def signalled(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*words, **more))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", signalled)
+    with (tmp_path / "log").open("wb") as log, child.signals_as_interrupts(), pytest.raises(KeyboardInterrupt):
+        child.run(["sleep", "1000"], log, dict(os.environ), print)
+    assert started[0].returncode == -signal.SIGTERM

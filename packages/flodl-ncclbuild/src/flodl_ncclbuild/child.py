@@ -23,16 +23,18 @@ def run(argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str], tel
     Raises FileNotFoundError when there is no such program.
     """
     began = time.monotonic()
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-        pass_fds=(log.fileno(),),
-    )
+    process = None
     try:
+        with _interrupts_held():  # one between the fork and the assignment would leave a program that nobody knows
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(log.fileno(),),
+            )
         while True:
             try:
                 code = process.wait(TELL_EVERY)
@@ -40,7 +42,8 @@ def run(argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str], tel
             except subprocess.TimeoutExpired:
                 tell(time.monotonic() - began)
     except BaseException:
-        _end(process)
+        if process is not None:
+            _end(process)
         raise
     if code:
         _signal(process.pid, signal.SIGKILL)  # what make left when one of its jobs failed
@@ -89,12 +92,34 @@ def end_container(name: str) -> None:
         pass
 
 
+class _Interrupts:
+    """Of this process: whether they wait, and whether one does."""
+
+    held = False
+    waiting = False
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """One that comes inside is raised at the end."""
+    _Interrupts.held = True
+    try:
+        yield
+    finally:
+        _Interrupts.held = False
+        if _Interrupts.waiting:
+            _Interrupts.waiting = False
+            raise KeyboardInterrupt
+
+
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
     """A closed terminal and a TERM end a build as Ctrl-C does; what is ignored (nohup, a background job) stays so."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        if not _Interrupts.held:
+            raise KeyboardInterrupt
+        _Interrupts.waiting = True
 
     former = {}
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
