@@ -34,12 +34,12 @@ def measure(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """All runs, a seed at a time, so that an interrupted call leaves whole pairs; `rows` grows."""
     have = {(row["work"], row["contender"], row["seed"]) for row in rows}
     for work in WORKS:
-        if not chosen(work.example, options.works):
+        if not chosen(work.name, options.works):
             continue
         for seed in range(options.seeds or work.seeds):
             for contender in CONTENDERS:
                 wanted = contender.name == ALONE or chosen(contender.name, options.only)
-                if not (wanted and contender.on(work)) or (work.example, contender.name, seed) in have:
+                if not (wanted and contender.on(work)) or (work.name, contender.name, seed) in have:
                     continue
                 began, disturbance = time.monotonic(), Disturbance()
                 row = {**run(work, contender, seed), "others": disturbance.share()}
@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
                 append(row, KEPT)
                 took = time.monotonic() - began
                 ends = ", ".join(f"{name} {value:.4f}" for name, value in row["metrics"].items())
-                print(f"{work.example} {contender.name}, seed {seed}: {ends}  ({took:.0f} s)", flush=True)
+                print(f"{work.name} {contender.name}, seed {seed}: {ends}  ({took:.0f} s)", flush=True)
 
 
 def chosen(name: str, parts: str) -> bool:
@@ -71,15 +71,15 @@ def check_samples(rows: list[dict[str, Any]]) -> None:
     for work in WORKS:
         for contender in CONTENDERS:
             samples = work.samples * work.epochs * contender.epochs
-            mine = [row for row in rows if (row["work"], row["contender"]) == (work.example, contender.name)]
+            mine = [row for row in rows if (row["work"], row["contender"]) == (work.name, contender.name)]
             if odd := [row for row in mine if row["samples"] != samples]:
-                raise RuntimeError(f"{work.example}, {contender.name}: not {samples} samples but {odd[0]['samples']}")
+                raise RuntimeError(f"{work.name}, {contender.name}: not {samples} samples but {odd[0]['samples']}")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.quality", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=0, help="of each example; as many as it wants if omitted")
-    parser.add_argument("--works", default="", help="parts of examples' names, comma separated")
+    parser.add_argument("--seeds", type=int, default=0, help="of each work; as many as it wants if omitted")
+    parser.add_argument("--works", default="", help="parts of works' names, comma separated")
     parser.add_argument("--only", default="", help="parts of contenders' names, comma separated")
     parser.add_argument(
         "--page", type=Path, default=PAGE, help="where the tables are written; docs/quality.md if omitted"
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     print(text)
     options.page.write_text(page.with_measured(options.page.read_text(), text))
     behind = [
-        f"{work.example}, {metric.name}: {each.contender.name}"
+        f"{work.name}, {metric.name}: {each.contender.name}"
         for work in WORKS
         for metric in work.metrics
         for each in page.pairings(rows, work, metric)

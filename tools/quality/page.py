@@ -33,7 +33,7 @@ def figures(rows: Sequence[Row], work: Work, metric: Metric) -> dict[str, dict[i
     """Contender → seed → the metric after the last epoch."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
-        if row["work"] == work.example:
+        if row["work"] == work.name:
             found.setdefault(row["contender"], {})[row["seed"]] = row["metrics"][metric.name]
     return found
 
@@ -60,7 +60,7 @@ def table(rows: Sequence[Row], work: Work, metric: Metric) -> str:
     if not alone:
         return ""
     text = [
-        f"### {work.example}: {metric.text}", "",
+        f"### {work.name}: {metric.text}", "",
         f"{work.text[0].upper()}{work.text[1:]}. Seeds: {len(alone)}. {ALONE.capitalize()}:"
         f" {statistics.mean(alone.values()):.4f}, spread {spread(alone):.4f}."
         f" {'More' if metric.higher_is_better else 'Less'} is better.", "",
@@ -77,7 +77,7 @@ def table(rows: Sequence[Row], work: Work, metric: Metric) -> str:
 
 def averages(rows: Sequence[Row], work: Work, name: str) -> str:
     """How many a run of this contender took, in the middle of its seeds."""
-    counts = [row["rounds"] for row in rows if (row["work"], row["contender"]) == (work.example, name)]
+    counts = [row["rounds"] for row in rows if (row["work"], row["contender"]) == (work.name, name)]
     return f"{statistics.median_low(counts)}"
 
 

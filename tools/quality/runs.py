@@ -51,7 +51,7 @@ def run(work: Work, contender: Contender, seed: int) -> Row:
     if result.verdict != "done" or len(curve) < work.epochs * contender.epochs:
         raise RuntimeError(f"{contender.name}, seed {seed}: {result}")
     return {
-        "work": work.example, "contender": contender.name, "seed": seed, "metrics": curve[-1], "curve": curve,
+        "work": work.name, "contender": contender.name, "seed": seed, "metrics": curve[-1], "curve": curve,
         "samples": result.samples, "rounds": result.rounds, "wall_s": result.wall_s, "balance": result.balance,
     }  # fmt: skip
 

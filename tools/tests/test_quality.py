@@ -87,7 +87,7 @@ def rows(**moved: float) -> list[page.Row]:
 def row(work: Work, contender: Contender, seed: int, **moved: float) -> page.Row:
     metrics = {metric.name: PEER[seed] + moved.get(contender.name, 0.0) for metric in work.metrics}
     return {
-        "work": work.example, "contender": contender.name, "seed": seed, "metrics": metrics,
+        "work": work.name, "contender": contender.name, "seed": seed, "metrics": metrics,
         "samples": work.samples * work.epochs * contender.epochs, "rounds": 7 + seed, "others": 0.2,
     }  # fmt: skip
 
@@ -130,7 +130,7 @@ def test_the_script_writes_each_table_and_fails_when_a_row_breaks_the_rule(
 ) -> None:
     code, text = called(["--seeds", "3"])
     assert code == 0 and "WORSE" not in text
-    assert [text.count(f"### {work.example}: {metric.text}") for work in WORKS for metric in work.metrics] == [1, 1, 1]
+    assert [text.count(f"### {work.name}: {metric.text}") for work in WORKS for metric in work.metrics] == [1, 1, 1, 1]
     code, text = called(["--seeds", "3"], cpu_async=-0.5)
     assert code == 1 and "WORSE" in text
     assert "digits, accuracy: cpu_async" in capsys.readouterr().err
