@@ -156,3 +156,27 @@ def test_a_process_that_is_gone_is_told_from_one_that_lives(tmp_path: Path) -> N
         (made.path / "process.json").write_text(json.dumps({**mark, **change}))
         assert run_files.read(made.path).lives is lives
     assert run_dir.LEAST_FREE
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        (
+            [{"kind": "opened"}],
+            "the launcher ended without a word in phase 'training': killed (kill -9, out of memory)",
+        ),
+        ([], "the process that trained ended without a word in phase 'training': killed (SIGTERM, kill -9, out of"),
+    ],
+)
+def test_a_script_alone_may_also_have_been_ended_by_a_signal_that_a_launcher_answers(
+    tmp_path: Path, events: list[dict[str, Any]], told: str
+) -> None:
+    made = RunDir.create("r", tmp_path)
+    for event in events:
+        made.event(event)
+    made.close()
+    mark = json.loads((made.path / "process.json").read_text())
+    (made.path / "process.json").write_text(json.dumps({**mark, "start": 1}))
+    (made.path / "state.json").write_text(json.dumps({"phase": "training"}))
+    found = account.make(run_files.read(made.path), lambda name: [])
+    assert found.end == "crashed" and told in why_text.render(found)

@@ -18,3 +18,10 @@ def test_a_run_that_went_on_says_what_is_its_own_and_what_both_runs_did() -> Non
     result.resumed = "runs/first/checkpoint.safetensors"
     told = "3 epochs in all, 300 samples; 120 of them by this run in 0.5 s; 240 samples/s; accuracy 0.5"
     assert figures(result) == told
+
+
+def test_work_that_stands_in_no_average_is_told() -> None:
+    result = RunResult("r", "cpu_cadence", 2, wall_s=1.5, samples=300, samples_per_s=200, undone=24, epochs=EPOCHS)
+    told = "300 samples in 1.5 s; 24 of them left out, their work was not finite; 200 samples/s"
+    assert told in figures(result)
+    assert "2 ranks, cpu_cadence; 24 samples left out, not finite; loss" in repr(result)

@@ -54,6 +54,8 @@ def figures(result: RunResult) -> str:
         parts = [f"{epochs} in all, {whole} samples", f"{result.samples} of them by this run in {result.wall_s:.1f} s"]
     else:
         parts = [f"{epochs}, {result.samples} samples in {result.wall_s:.1f} s"]
+    if result.undone:
+        parts.append(f"{result.undone} of them left out, their work was not finite")
     parts.append(f"{result.samples_per_s:.0f} samples/s")
     if result.balance is not None:
         parts.append(f"balance {result.balance:.2f}")

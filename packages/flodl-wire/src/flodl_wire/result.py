@@ -56,6 +56,8 @@ class RunResult(msgspec.Struct):
             f" ({self.samples_per_s:.0f}/s)",
             f"{_count(self.world_size, 'rank')}, {self.mode}",
         ]
+        if self.undone:
+            parts.append(f"{self.undone} samples left out, not finite")
         if self.epochs and self.epochs[-1].loss is not None:
             parts.append(f"loss {self.epochs[-1].loss:.4g}")
         evals = [epoch.eval for epoch in self.epochs if epoch.eval]

@@ -110,9 +110,10 @@ def end_of(files: RunFiles) -> tuple[str, str]:
         return "running", f"it still runs: {phase}" + (f", {why}" if why else "")
     if files.lives is None:
         return "unknown", f"the last it wrote is {phase!r}, and whether anybody still runs it cannot be told from here"
-    who = "the launcher" if files.events else "the process that trained"
+    # a signal that can be caught has an end of its own in the launcher; a script alone ends by it as Python does
+    who, how = ("the launcher", "kill -9") if files.events else ("the process that trained", "SIGTERM, kill -9")
     return "crashed", (
-        f"{who} ended without a word in phase {phase!r}: killed (kill -9, out of memory), or its box went down;"
+        f"{who} ended without a word in phase {phase!r}: killed ({how}, out of memory), or its box went down;"
         " no verdict was written"
     )
 
