@@ -33,7 +33,7 @@ check: setup ## ruff, mypy --strict, the rules of the house, links and quoted he
 	$(VENV)/python -m tools.pages
 
 integration: setup ## the installed executables together, on several hosts (root and iproute2 for those)
-	$(PYTEST) integration -n $(SIDE_BY_SIDE) --dist loadgroup
+	$(PYTEST) integration -n $(SIDE_BY_SIDE) --dist loadfile
 
 alone: setup ## each package by itself with flodl-wire and nothing else (tox)
 	$(VENV)/tox run -q

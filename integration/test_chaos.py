@@ -11,10 +11,8 @@ from tools.chaos.deeds import Deed, draw
 from tools.lab import missing
 
 SEED = 20261130
-pytestmark = [
-    pytest.mark.xdist_group("chaos"),  # all of them against the same undisturbed runs
-    pytest.mark.timeout(600),  # two runs and their ends, on a box that is busy; what hangs is told by the play before
-]
+# two runs and their ends, on a box that is busy; what hangs is told by the play before
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

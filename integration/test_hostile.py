@@ -14,7 +14,6 @@ from integration.browser import NARROW, SCREENS, WIDE, Watched, chromium
 from integration.conftest import Make
 from integration.served import Served
 
-pytestmark = pytest.mark.xdist_group("page")
 TURNED = "\N{RIGHT-TO-LEFT OVERRIDE}gnp.exe\N{LEFT-TO-RIGHT ISOLATE}"
 NAMES = [
     "</script><img src=x onerror='window.hacked = 1'>",

@@ -16,7 +16,6 @@ from tools.lab import Lab
 from tools.lab.host import sh
 
 RRSYNC = Path("/usr/bin/rrsync")
-pytestmark = pytest.mark.xdist_group("join_config")  # one lab for the file
 SHUT = ("OPEN", "SHUT")
 
 

@@ -17,8 +17,6 @@ from integration.served import Served
 
 from flodl_wire import environ
 
-pytestmark = pytest.mark.xdist_group("page")  # one browser for both
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:

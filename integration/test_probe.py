@@ -16,7 +16,6 @@ from integration.cluster import PORT, Cluster, three
 from integration.project import BIN
 from tools.lab import Lab
 
-pytestmark = pytest.mark.xdist_group("probe")  # one lab for the file
 PROBE = BIN / "flodl-probe"
 PLENTY = "60"  # seconds a host may take: three Pythons start at once here
 SMI = """#!/bin/sh

@@ -19,7 +19,6 @@ from integration.until import until
 from tools.lab import Lab, Link
 from tools.lab.host import sh
 
-pytestmark = pytest.mark.xdist_group("publish")  # one lab for the file
 TOOL = BIN / "flodl-publish"
 BIG = 12_000_000  # bytes: over two seconds on this link
 RRSYNC = "/usr/bin/rrsync"

@@ -1,4 +1,4 @@
-"""How the suites themselves run: what shares something stays on one worker, and CI leaves nothing out in silence."""
+"""How the suites themselves run: what shares a lab stays on one worker, and CI leaves nothing out in silence."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GROUPED = """
+SHARING = """
 import pytest
-pytestmark = pytest.mark.xdist_group({group!r})
 @pytest.mark.parametrize("number", range(6))
 def test_one(number): pass
 """
@@ -45,15 +44,15 @@ def suite(folder: Path, *words: str, ci: bool = False, torch: bool = True) -> su
     )
 
 
-def test_what_shares_a_lab_or_a_browser_stays_on_one_worker(tmp_path: Path) -> None:
-    """pytest 9.2 and pytest-xdist 3.8 together drop the groups without a word."""
-    for name, group in (("a", "lab"), ("b", "lab"), ("c", "browser")):
-        (tmp_path / f"test_{name}.py").write_text(GROUPED.format(group=group))
-    done = suite(tmp_path, "-n", "2", "--dist", "loadgroup", "-v")
+def test_the_integration_suite_keeps_a_file_on_one_worker(tmp_path: Path) -> None:
+    """By the option that `make integration` gives: what a module's fixture makes is then made once."""
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "integration -n " in line]
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(SHARING)
+    done = suite(tmp_path, "-n", "2", *line.split()[-2:], "-v")
     ran = [line.split() for line in done.stdout.splitlines() if line.startswith("[gw") and "PASSED" in line]
-    workers = {of: {line[0] for line in ran if f"test_{of}.py" in line[-1]} for of in "abc"}
-    assert len(ran) == 18, done.stdout
-    assert len(workers["a"] | workers["b"]) == 1 and len(workers["c"]) == 1, workers
+    workers = [{line[0] for line in ran if f"test_{name}.py" in line[-1]} for name in "abc"]
+    assert len(ran) == 18 and [len(each) for each in workers] == [1, 1, 1], done.stdout
 
 
 def of_one_file(folder: Path, text: str) -> Path:
