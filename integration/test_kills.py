@@ -148,6 +148,42 @@ def test_agent_and_keeper_are_stopped_and_nobody_is_left_on_their_host_to_end_th
     the_next_run_starts(made)
 
 
+LEAVES = ("plain_rank.py", "--epochs", "1", "--stop")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        rank_command(*LEAVES, "1:told"),
+        rank_command(*LEAVES, "1:left"),
+        f"sh -c '{rank_command(*LEAVES, '1:left')}; true'",
+    ],
+    ids=["told to leave", "behind its training", "below a shell"],
+)
+def test_a_rank_that_is_stopped_with_nothing_left_to_do_does_not_keep_the_run_from_its_end(
+    project: Make, command: str
+) -> None:
+    made = project(train={"run": command, "mode": "cpu_cadence"})
+    run = made.start("@one", "train")
+    state = run.done(within=60)  # 15 s of them it stands still
+    assert not state.degraded and "rank 1 on" in state.why and "never exited: stopped by a signal" in state.why, state
+    assert run.result()["verdict"] == "done" and not run.result()["degraded"] and run.result()["samples"] == 240
+    told = why(made)
+    assert (told["end"], [each["rank"] for each in told["before"]]) == ("done", [1]), told
+    assert "SIGSTOP" in told["before"][0]["meaning"] and "never exited" in told["sentence"], told
+    run.nothing_left(10)
+
+
+def test_a_rank_that_works_behind_its_training_is_waited_for(project: Make) -> None:
+    made = project(train={"run": rank_command(*LEAVES, "1:left", "--linger", "go"), "mode": "cpu_cadence"})
+    run = made.start("@one", "train")
+    run.line("rank 1 on .* never exited")
+    assert len(run.processes("rank")) == 1 and run.phase("training").ranks[0].status != "lost"
+    (made.folder / "go").touch()
+    assert "rank 1" in run.done().why
+    run.nothing_left(10)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_agent_is_asked_to_end(project: Make, signum: signal.Signals) -> None:
     """As when it is killed: the run has failed, its host is named, and so is the signal."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -49,6 +50,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--max-failure", type=int)
     p.add_argument("--wire", default="float32")
     p.add_argument("--hold", type=Path, help="begin the last epoch when this file is there")
+    p.add_argument("--stop", default="-1:told", metavar="RANK:WHERE", help="stop when it is told to leave, or has left")
+    p.add_argument("--linger", type=Path, help="behind the training wait for this file")
     p.add_argument("--hostile", action="store_true", help="print and measure what could break a terminal or a page")
     return p.parse_args()
 
@@ -122,11 +125,29 @@ def main() -> int:
         nonlocal last_ms
         last_ms = done.ms
 
-    return follow(plane, place.rank, work, averaged)
+    stop_rank, stop_where = given.stop.split(":")
+
+    def stop_at(where: str) -> None:
+        if (place.rank, where) == (int(stop_rank), stop_where):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    code = follow(plane, place.rank, work, averaged, told=lambda: stop_at("told"))
+    stop_at("left")
+    while given.linger and not given.linger.exists():
+        time.sleep(0.02)
+    return code
 
 
-def follow(plane: RankPlane, rank: int, work: Callable[[Plan], None], averaged: Callable[[Reduced], None]) -> int:
-    """The exit code. `averaged` is called behind each average, before it is confirmed."""
+def follow(
+    plane: RankPlane,
+    rank: int,
+    work: Callable[[Plan], None],
+    averaged: Callable[[Reduced], None],
+    told: Callable[[], None] = lambda: None,
+) -> int:
+    """The exit code. `averaged` is called behind each average, before it is confirmed; `told` when it is told to
+    leave.
+    """
     while True:
         message = plane.receive()
         if isinstance(message, Plan):
@@ -139,6 +160,7 @@ def follow(plane: RankPlane, rank: int, work: Callable[[Plan], None], averaged: 
             if plan := done.round.plans.get(str(rank)):
                 work(plan)
         elif isinstance(message, Finish):
+            told()
             plane.send(Leaving())
             plane.close()
             return 0

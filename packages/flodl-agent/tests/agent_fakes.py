@@ -42,6 +42,7 @@ class FakeLink:
         self.heard: list[Any] = []
         self.ended = False
         self.silent = False  # beat no more
+        self.trained = False  # said with every beat
         self.holds_open = False  # when the agent has said its last word, which it then waits for
         self.reading = threading.Event()
         self.reading.set()
@@ -118,7 +119,7 @@ class FakeLink:
     def _beat(self) -> None:
         with contextlib.suppress(OSError):
             while not self.silent and not self.ended:
-                self.send(Beat())
+                self.send(Beat(self.trained))
                 threading.Event().wait(beat())
 
     def answer_bye(self) -> None:

@@ -315,3 +315,12 @@ def test_before_anything_runs_leaving_takes_one_step(told: tuple[Any, ...]) -> N
     story = Story(*told)
     finish = story.tell(ev.StdinClosed())[-1]
     assert isinstance(finish, ev.Finish) and finish.code == 1 and story.agent.phase == "over"
+
+
+def test_the_keeper_is_told_once_that_training_is_whole_and_how_a_rank_that_stood_still_ended_is_passed_on() -> None:
+    story = Story(*RUNNING)
+    assert story.tell(Beat()) == []
+    assert story.tell(Beat(trained=True)) == [ev.TellTrained()]
+    assert story.tell(Beat(trained=True)) == []
+    exited = ev.Exited("rank 1", 1, signal=9, stood_still_s=15.2)
+    assert story.sent(exited) == [RankExited(1, None, 9, stood_still_s=15.2)]

@@ -21,6 +21,7 @@ from flodl_agent.preload import Preload
 from flodl_agent.python_command import read_command
 
 pytestmark = pytest.mark.timeout(60)
+TIMES = {"silence_s": 20 * PATIENCE, "standstill_s": 20 * PATIENCE, "grace_s": 1.0}
 
 # Says who imported it, and does what a test asks of the fork server (which has no rank's own variables).
 TORCH = """
@@ -114,7 +115,7 @@ class Workshop:
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=opened, start_new_session=True, cwd="/",
                 )
             )  # fmt: skip
-        whole = {"silence_s": 20 * PATIENCE, "grace_s": 1.0, "run_dir": str(self.root / "run"), "children": plan}
+        whole = {**TIMES, "run_dir": str(self.root / "run"), "children": plan}
         stdin = self.keepers[-1].stdin
         assert stdin
         stdin.write(json.dumps({"plan": {**whole, "fork": order}}).encode() + b"\n")

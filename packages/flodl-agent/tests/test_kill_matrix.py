@@ -311,6 +311,27 @@ def test_a_killed_rank_is_told_and_the_others_live_on_without_its_leftovers(run:
     assert alive(run.mark) == []
 
 
+def test_a_rank_that_is_stopped_behind_its_training_is_ended_with_what_it_started_and_the_other_lives_on(
+    run: Run,
+) -> None:
+    ranks = [pid for pid in alive(run.mark) if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    before = len(alive(run.mark))
+    os.kill(min(ranks), signal.SIGSTOP)
+    threading.Event().wait(3.0)  # plays a training in which it is waited for longer than the 2 s that it will have
+    assert run.link.all(RankExited) == []
+    run.link.trained = True
+    exited = run.link.wait_for(RankExited)
+    assert (exited.signal, exited.ordered, exited.out_of_memory) == (signal.SIGKILL, False, False)
+    assert 2.0 < exited.stood_still_s < 4.0
+    wait_until(lambda: len(alive(run.mark)) <= before - 3 or None, "its session ended")
+    threading.Event().wait(3.0)  # plays long work behind the training
+    assert len(run.link.all(RankExited)) == 1 and max(ranks) in alive(run.mark), "it only takes its time"
+    run.link.send(Abort("enough"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
 def test_a_rank_that_ignores_term_is_killed_after_the_grace(window: FakeWindow, box: Box, mark: str) -> None:
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"

@@ -127,3 +127,23 @@ def test_what_helps_is_named_by_the_traces_that_were_left() -> None:
     assert any("/dev/shm" in tip for tip in advice.what_to_try(first, []))
     out_of_memory = advice.what_to_try(first, ["torch.OutOfMemoryError: CUDA out of memory."])
     assert "batch_size" in out_of_memory[0]
+
+
+def test_a_rank_that_stood_still_behind_its_training_was_ended_by_us() -> None:
+    rows = [exited(20.0, "node-b", 2, signal=9, stood_still_s=15.2), {"t": 21.0, "kind": "verdict", "phase": "done"}]
+    causes = find(rows, {})
+    assert causes.first is None
+    (found,) = causes.before
+    assert found.what == "rank 2 on node-b never exited: stopped by a signal for 15 s, then killed"
+    assert "SIGSTOP" in found.meaning and "out of memory" not in found.meaning
+
+
+def test_a_rank_that_stall_timeout_ended_was_ended_by_us_and_not_for_want_of_memory() -> None:
+    rows = [
+        {"t": 9.0, "kind": "expelled", "rank": 2, "seconds": 30.2},
+        exited(9.1, "node-b", 2, signal=9),
+        {"t": 21.0, "kind": "verdict", "phase": "done"},
+    ]
+    (found,) = find(rows, {}).before
+    assert found.what == "rank 2 on node-b stood still for 30 s and was ended (stall_timeout)"
+    assert "stall_timeout" in found.meaning and "out of memory" not in found.meaning

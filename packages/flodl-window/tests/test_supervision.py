@@ -7,7 +7,7 @@ from window_worlds import Driven, cluster, end_children, failed, finish, formed,
 
 from flodl_window import events as ev
 from flodl_wire import exits
-from flodl_wire.hub_messages import Finished, HubFailed, Notice, RankGone, RankIn, RelayIn, Stop
+from flodl_wire.hub_messages import Expelled, Finished, HubFailed, Notice, RankGone, RankIn, RelayIn, Stop
 from flodl_wire.join_messages import (
     Abort,
     Bye,
@@ -416,3 +416,12 @@ def test_a_torch_world_tolerates_no_loss() -> None:
         world.says(host, StepMessage(f"rank {at} started", at))
     world.says("node-b", RankExited(1, None, 9))
     assert failed(world).startswith("rank 1 on node-b killed by signal 9")
+
+
+def test_a_rank_that_the_coordinator_had_ended_is_named_for_that() -> None:
+    world = trained()
+    world.hub(Expelled(0, 30.2))
+    world.says("node-a", RankExited(0, None, 9))
+    assert world.told(RankGone) == [RankGone(0, False, "stood still for 30 s and was ended (stall_timeout)")]
+    world.says("node-b", RankExited(1, None, 9))
+    assert world.told(RankGone)[-1].why == "killed by signal 9 (out of memory?)"

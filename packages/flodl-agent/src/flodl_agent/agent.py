@@ -68,7 +68,7 @@ TABLE: dict[type, dict[str, str]] = {
         Reject:          "breach       refuse      refuse      breach      breach      late     late",
         WorldFormed:     "breach       breach      launch      breach      breach      late     late",
         Abort:           "breach       obey        obey        obey        obey        late     late",
-        Beat:            "breach       hear        hear        hear        hear        hear     late",
+        Beat:            "breach       hear        hear        hear_done   hear_done   hear     late",
         AskSchema:       "breach       describe    describe    late        late        late     late",
         Echoed:          "breach       breach      breach      breach      breach      late     late",
     }.items()
@@ -120,6 +120,7 @@ class Agent:
         self._relay_fault: Fault | None = None
         self._code, self._line = 0, ""
         self._fault: Fault | None = None
+        self._trained = False  # our processes only have to leave
         self._finished = finished
         self._schema = schema or []
 
@@ -195,10 +196,17 @@ class Agent:
         if not self._ranks and self._relay:
             self._relay_call = now + self._timing.relay_linger
         ordered = self.phase == "ending"
-        return [ev.Send(RankExited(event.rank, event.code, event.signal, event.tail, ordered, event.out_of_memory))]
+        oom, stood_still_s = event.out_of_memory, event.stood_still_s
+        return [ev.Send(RankExited(event.rank, event.code, event.signal, event.tail, ordered, oom, stood_still_s))]
 
     def _hear(self, event: Beat, now: float) -> list[Effect]:
         return []
+
+    def _hear_done(self, event: Beat, now: float) -> list[Effect]:
+        if not event.trained or self._trained:
+            return []
+        self._trained = True
+        return [ev.TellTrained()]
 
     def _redial(self, event: ev.Ticked, now: float) -> list[Effect]:
         if self._next_dial is None or now < self._next_dial:

@@ -26,6 +26,8 @@ class Process(NamedTuple):
     session: int
     zombie: bool
     stopped: bool  # by a signal, or by a debugger
+    traced: bool  # by a debugger
+    spent: int  # processor time, in clock ticks
     started: int  # in clock ticks since boot: with the pid it names one process for good
 
 
@@ -65,7 +67,9 @@ def read_process(pid: int) -> Process | None:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
     state = fields[0]
-    return Process(pid, int(fields[1]), int(fields[3]), state in (b"Z", b"X"), state in (b"T", b"t"), int(fields[19]))
+    zombie, stopped, traced = state in (b"Z", b"X"), state in (b"T", b"t"), state == b"t"
+    spent = int(fields[11]) + int(fields[12])
+    return Process(pid, int(fields[1]), int(fields[3]), zombie, stopped, traced, spent, int(fields[19]))
 
 
 def descendants(root: int | None = None) -> list[Process]:

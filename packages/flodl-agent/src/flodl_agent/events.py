@@ -77,6 +77,7 @@ class Exited:
     signal: int | None = None
     out_of_memory: bool = False
     tail: list[str] = field(default_factory=list)
+    stood_still_s: float = 0.0  # it was stopped for so long behind its training, and the keeper ended it for that
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,11 @@ class BeatKeeper:
 
 
 @dataclass(frozen=True)
+class TellTrained:
+    """Training is whole: the keeper ends who stands still from now on."""
+
+
+@dataclass(frozen=True)
 class StopKeeper:
     """TERM to everything, KILL after `grace` seconds."""
 
@@ -173,4 +179,4 @@ class Finish:
     fault: Fault | None = field(default=None, compare=False)
 
 
-Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | StopKeeper | KillKeeper | Finish
+Effect: TypeAlias = Dial | Send | Launch | BeatKeeper | TellTrained | StopKeeper | KillKeeper | Finish

@@ -191,6 +191,9 @@ class Host:
             case ev.BeatKeeper():
                 if self._keeping:
                     self._keeping.beat()
+            case ev.TellTrained():
+                if self._keeping:
+                    self._keeping.trained()
             case ev.StopKeeper(grace):
                 if self._keeping:
                     self._keeping.stop(grace)

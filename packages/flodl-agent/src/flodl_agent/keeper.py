@@ -4,9 +4,11 @@ It is a process of its own, in a session of its own, so that whatever becomes of
 what was started. Started as ``python -I -S keeper.py`` (standard library only: it is up in 35 ms and imports nothing a
 user could break).
 
-    agent ── stdin ──▶ keeper     one JSON line each: {"plan": …} first, then {"beat": 1}, {"stop": grace seconds}
+    agent ── stdin ──▶ keeper     one JSON line each: {"plan": …} first, then {"beat": 1}, {"trained": 1},
+                                  {"stop": grace seconds}
     agent ◀─ stdout ── keeper     {"started": name}, {"failed": name, "errno": n, "cwd": bool, "why": text},
-                                  {"exited": name, "code" | "signal": n, "oom": bool}, {"left": n}, {"note": text},
+                                  {"exited": name, "code" | "signal": n, "oom": bool, "stood_still_s": n}, {"left": n},
+                                  {"note": text},
                                   {"beat": 1} in answer to one, {"over": 1} last
 
 A plan with a "fork" order has its ranks forked from a process that has imported torch for all of them (forking.py).
@@ -17,6 +19,8 @@ Should that fail, for whatever reason, they are executed instead, and a note say
   pidfd: no remembered pid) and everything.
 - the keeper itself is stopped or stuck: the agent misses its answers, and ends the run on this host.
 - {"stop": g}, or TERM to the keeper: TERM to everything, KILL after g seconds.
+- {"trained": 1}: training is whole, and ranks only have to leave. One that is then stopped for the plan's
+  `standstill_s` (standstill.py) is KILLed with its session; the others do as they like.
 - all children have ended: what they left behind is ended, and the agent is told that nothing is left. Until it lets go
   of us, it is watched while it says its goodbyes: on another box nobody else could end it.
 - the keeper itself is killed: the kernel KILLs its children (PR_SET_PDEATHSIG); the agent, a subreaper too, sweeps the
@@ -46,6 +50,7 @@ from flodl_agent.forking import Forked, Forking
 from flodl_agent.ladder import Ladder
 from flodl_agent.oom import OomWatch
 from flodl_agent.silence import Silence
+from flodl_agent.standstill import Standstill
 
 _ENDING_POLL = 0.02  # seconds between two looks at what still lives
 _GIVE_UP = 10.0  # seconds after KILL: a process in uninterruptible sleep, or another user's, is reported and left
@@ -66,6 +71,11 @@ class Keeper:
         self.agent: int | None = agent
         self.agent_pid = agent_pid
         self.silence = Silence(plan["silence_s"], time.monotonic())
+        self.standstill_s: float = plan["standstill_s"]
+        self.trained = False
+        self.standstills: dict[int, Standstill] = {}  # by rank's pid, behind its training
+        self.stood_still: dict[int, float] = {}  # by pid: seconds, of those that were ended for it
+        self.look_at = 0.0  # the next look at them
 
     # ---- starting
 
@@ -170,6 +180,7 @@ class Keeper:
             if self.forking:
                 self.forking.watch(time.monotonic())
             self._watch_agent()
+            self._watch_ranks(time.monotonic())
             if self._nothing_left():
                 report(over=1)
                 return self._see_off(commands)
@@ -196,6 +207,7 @@ class Keeper:
         for order in orders:
             if "stop" in order:
                 self.ladder.order(time.monotonic(), order["stop"])
+            self.trained |= "trained" in order
             self.oom.refresh()
         self.silence.broken(time.monotonic())
         if any("beat" in order for order in orders):
@@ -212,6 +224,22 @@ class Keeper:
         agent = descent.read_process(self.agent_pid)
         return agent is not None and agent.stopped
 
+    def _watch_ranks(self, now: float) -> None:
+        """Behind their training: KILL who is stopped, and what it started."""
+        if not self.trained or self.ladder.begun or now < self.look_at:
+            return
+        tree = descent.descendants()
+        for pid in [pid for pid, (name, _) in self.children.items() if name.startswith("rank ")]:
+            standstill = self.standstills.setdefault(pid, Standstill(self.standstill_s, now))
+            self.look_at = now + standstill.every
+            session = [process for process in tree if process.session == pid and not process.zombie]
+            if seconds := standstill.too_long(session, now):
+                self.stood_still.setdefault(pid, seconds)
+                self._end_session(pid, now, 0.0)
+
+    def _end_session(self, session: int, now: float, grace: float) -> None:
+        self.leftovers.setdefault(session, Ladder()).order(now, grace)
+
     def _reap(self) -> None:
         """Take leave of every dead child, our own and adopted ones alike. Those started last are reported first: a rank
         before its relay.
@@ -225,16 +253,16 @@ class Keeper:
                     self._after_forking()
                 elif peek.si_pid in self.children:
                     name, process = self.children.pop(peek.si_pid)
-                    ended.append((name, process.wait()))
-                    self.leftovers[peek.si_pid] = ladder = Ladder()
-                    ladder.order(time.monotonic(), self.grace)
+                    ended.append((name, process.wait(), self.stood_still.get(peek.si_pid, 0.0)))
+                    self._end_session(peek.si_pid, time.monotonic(), self.grace)
                 else:
                     os.waitpid(peek.si_pid, 0)
-        for name, code in reversed(ended):
+        for name, code, stood_still in reversed(ended):
             if code >= 0:
-                report(exited=name, code=code)
+                report(exited=name, code=code, stood_still_s=stood_still)
             else:
-                report(exited=name, signal=-code, oom=code == -signal.SIGKILL and self.oom.struck())
+                oom = code == -signal.SIGKILL and not stood_still and self.oom.struck()
+                report(exited=name, signal=-code, oom=oom, stood_still_s=stood_still)
 
     # ---- ending
 

@@ -22,11 +22,12 @@ from flodl_agent.outputs import Outputs
 from flodl_agent.plan import Child
 from flodl_agent.preload import Preload
 from flodl_agent.silence import Silence
-from flodl_wire.deadlines import KEEPER_SILENCE, KILL_GRACE, deadline
+from flodl_wire.deadlines import KEEPER_SILENCE, KILL_GRACE, STANDSTILL, deadline
 from flodl_wire.faults import Refused
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _OVERTIME = 12.0  # seconds after the grace before a keeper that does not end is killed: it gives up by itself after 10
+_TIMES = {"silence_s": KEEPER_SILENCE, "standstill_s": STANDSTILL, "grace_s": KILL_GRACE}
 _SWEEP_POLL = 0.02
 _LAST_POLL = 0.005
 _LET_GO = 2.0  # seconds for a keeper that we have let go of to end
@@ -73,8 +74,8 @@ class Keeping:
             for end in ends:
                 os.close(end)
         assert self._process.stdin and self._process.stdout
-        times = {"silence_s": deadline(KEEPER_SILENCE), "grace_s": deadline(KILL_GRACE), "run_dir": run_dir}
-        self._tell({"plan": {"children": plan, "fork": preload and preload.order(), **times}})
+        times = {name: deadline(base) for name, base in _TIMES.items()}
+        self._tell({"plan": {"children": plan, "fork": preload and preload.order(), "run_dir": run_dir, **times}})
         os.set_blocking(self._process.stdin.fileno(), False)
         self._loop.add_reader(self._process.stdout.fileno(), self._hear)
         self._spawn(self._follow())
@@ -89,6 +90,10 @@ class Keeping:
         if self._silence and silent:
             self._silence.broken(now)  # by what is done about it
             self._on_event(KeeperSilent(silent))
+
+    def trained(self) -> None:
+        """Tell it that nothing is missing of its ranks any more but their end."""
+        self._tell({"trained": 1})
 
     def _stands_still(self) -> bool:
         keeper = descent.read_process(self._process.pid) if self._process else None
@@ -167,8 +172,8 @@ class Keeping:
         name = report["exited"]
         tail = await self._outputs.drain(name)
         child = self._children[name]
-        oom = report.get("oom", False)
-        self._on_event(Exited(name, child.rank, report.get("code"), report.get("signal"), oom, tail))
+        oom, stood_still = report.get("oom", False), report["stood_still_s"]
+        self._on_event(Exited(name, child.rank, report.get("code"), report.get("signal"), oom, tail, stood_still))
 
     async def _end(self) -> None:
         """Nothing is left, says the keeper; or it has ended without a word: then its children are dead too (the kernel

@@ -6,7 +6,7 @@ import pytest
 
 from flodl_planes.coordinator.hub_events import RoundNotBegun, SendRank
 from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayLost
-from flodl_wire.hub_messages import Finished, Notice, RankGone
+from flodl_wire.hub_messages import Finished, Notice, RankGone, Trained
 from flodl_wire.plane_messages import Dismiss, Leaving
 
 
@@ -183,6 +183,17 @@ def test_a_rank_that_dies_after_the_last_average_does_not_hold_the_others(paper:
     world.kill(1)
     world.finish()
     assert world.told(Finished)[0].result.degraded
+
+
+def test_a_rank_that_was_told_to_leave_and_dies_instead_is_missed_by_nobody(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, max_failure=1, mute={1}).load()
+    while world.coordinator.phase != "leaving":
+        assert world.told(Trained) == []
+        world.step()
+    assert len(world.told(Trained)) == 1 and world.told(Finished) == []
+    world.kill(1)
+    (finished,) = world.told(Finished)
+    assert (finished.result.degraded, finished.result.why) == (False, "")
 
 
 def test_losing_everyone_after_the_last_average_is_still_a_failure(paper: Any) -> None:

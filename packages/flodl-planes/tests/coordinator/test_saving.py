@@ -20,7 +20,7 @@ from flodl_planes.coordinator.hub_events import (
 from flodl_planes.coordinator.transport_events import FromRank, RoundDone, StateWhole
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
-from flodl_wire.hub_messages import Finished, HubFailed, Notice, RankGone, Stop
+from flodl_wire.hub_messages import Expelled, Finished, HubFailed, Notice, RankGone, Stop
 from flodl_wire.plane_messages import Deposit, Leaving, State
 from flodl_wire.result import EpochResult
 
@@ -320,6 +320,7 @@ def test_a_rank_that_stands_still_is_ended_after_its_time_and_dies_as_others_do(
     world.deposit(0)
     assert not [order for order in world.tick(15) if isinstance(order, Expel)]
     assert [order for order in world.tick(6) if isinstance(order, Expel)] == [Expel(1)]
+    assert world.told(Expelled) == [Expelled(1, pytest.approx(21.0, abs=0.1))]
     world.kill(1)
     assert any("it stood still for 21 s and was ended" in notice.text for notice in world.told(Notice))
     assert world.finish().told(Finished)[0].result.degraded

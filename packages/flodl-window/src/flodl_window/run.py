@@ -23,7 +23,7 @@ from flodl_window.winding import WindingDown
 from flodl_window.window import Window
 from flodl_window.words import count, ranks_text
 from flodl_wire import exits, hub_messages, join_messages
-from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop
+from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop, Trained
 from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, RelayExited
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
@@ -273,9 +273,10 @@ class Run:
             self._began(message.text, now)
         elif isinstance(message, Progress):
             self._progress(message)
-        elif isinstance(message, Finished):
-            world.finished = True
-            self.result = message.result
+        elif isinstance(message, hub_messages.Expelled):
+            world.expelled[message.rank] = message.seconds
+        elif isinstance(message, (Trained, Finished)):
+            self.result = world.hub_says_trained(message)
             self.why = "training is finished; the ranks are leaving"
             self._publish()
         elif isinstance(message, HubFailed):
@@ -425,7 +426,8 @@ class Run:
 
     def beats(self) -> list[ev.Effect]:
         """A beat for every link; the shell asks once per beat."""
-        return [ev.Send(link, Beat()) for link in [*self._links, *self.reception.links]]
+        trained = self.world is not None and self.world.trained
+        return [ev.Send(link, Beat(trained)) for link in [*self._links, *self.reception.links]]
 
     def hear(self, link: int, now: float) -> None:
         """Bytes of `link` have arrived that are no event (a beat, log lines)."""

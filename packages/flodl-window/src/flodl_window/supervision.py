@@ -12,16 +12,18 @@ Rules (reference §4.6, features D4):
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 
 from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
 from flodl_window.last_error import last_error
 from flodl_window.verdict import Incident, Inquest, Surety
-from flodl_window.words import ending, listed, ranks_text
+from flodl_window.words import ended_for_standing_still, ending, listed, ranks_text
 from flodl_wire import exits
-from flodl_wire.hub_messages import HubFailed, Progress, RankGone
+from flodl_wire.hub_messages import Finished, HubFailed, Progress, RankGone, Trained
 from flodl_wire.join_messages import RELAY_GONE, HostFault, RankExited, RelayExited
+from flodl_wire.result import RunResult
 from flodl_wire.specs import RankPlace
 
 TOLERANCE_CODES = ("below-tolerance", "all-lost")  # HubFailed that only counts losses we reported
@@ -83,8 +85,11 @@ class Supervision:
     ranks: dict[int, RankLife] = field(default_factory=dict)
     out: list[Effect] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    expelled: dict[int, float] = field(default_factory=dict)  # by the coordinator: for standing still so many seconds
+    afterwards: list[Incident] = field(default_factory=list)  # what was lost once training was whole: no loss to it
     began: bool = False
-    finished: bool = False
+    trained: bool = False  # training is whole, its result is written
+    finished: bool = False  # and every rank has left it
     hub_failed: HubFailed | None = None
     hub_gone: bool = False
     ending: bool = False  # the verdict is spoken: every end from now on was ordered
@@ -141,14 +146,17 @@ class Supervision:
         if life is None or life.ended:
             return
         host = self.hosts[life.host]
-        how = ending(report.code, report.signal, report.out_of_memory)
+        how = ending(report.code, report.signal, report.out_of_memory, report.stood_still_s)
+        if report.signal == signal.SIGKILL and report.rank in self.expelled:
+            how = ended_for_standing_still(self.expelled[report.rank])
         clean = report.code == 0 and not report.ordered
         life.status, life.why = ("done", "") if clean else ("lost", how)
         if clean:
             self._left_clean(life, now)
             return
         # A code is what a program says itself. Under `ordered` it was ended by us: its end says nothing about it.
-        code = None if report.ordered or report.signal is not None else report.code
+        by_itself = report.signal is None and not report.stood_still_s
+        code = report.code if by_itself and not report.ordered else None
         self.out.append(TellHub(RankGone(life.rank, False, how, code)))
         if self.ending or report.ordered:
             return
@@ -157,7 +165,7 @@ class Supervision:
         incident = Incident(now, Surety.CAUSE, what, life.host, life.rank, said, tail=report.tail)
         echo = host.failing or host.hub_lost or self.hub_gone or any(RELAY_GONE in line for line in report.tail)
         echo |= self.hub_failed is not None and not self._is_culprit(life.rank)
-        if report.signal is None:
+        if by_itself:
             incident.surety = Surety.ECHO if echo else Surety.CAUSE
             self.inquest.add(incident)
         else:
@@ -306,6 +314,12 @@ class Supervision:
         host = self.ranks[report.rank].host if report.rank in self.ranks else ""
         self.inquest.add(Incident(now, surety, report.what, host, report.rank, report.why, report.fix))
 
+    def hub_says_trained(self, report: Trained | Finished) -> RunResult | None:
+        """Nothing that is lost from here on is missing in the result, which comes when every rank has left."""
+        self.trained = True
+        self.finished = isinstance(report, Finished)
+        return report.result if isinstance(report, Finished) else None
+
     def hub_ended(self, how: str, tail: list[str], now: float) -> None:
         self.hub_gone = True
         if self.finished or self.ending or self.hub_failed is not None:
@@ -363,7 +377,8 @@ class Supervision:
         """Ranks are gone and none of their programs said so: tolerated while training, as far as the coordinator
         allows.
         """
-        if self.finished:
+        if self.trained:
+            self.afterwards.append(incident)
             self.out.append(Say(f"{incident.what} (after the training was done)"))
             return
         if echo:

@@ -21,6 +21,7 @@ FORMATION = 60.0  # from WorldFormed to the last relay dialled in
 RANKS_READY = 300.0  # from WorldFormed to the last rank's hello: torch and the model load meanwhile
 SILENCE = 15.0  # no beat for so long: the host is lost
 KEEPER_SILENCE = 10.0  # no word between agent and keeper for so long: the other one ends everything
+STANDSTILL = 15.0  # a rank whose training is over is stopped by a signal for so long: it is ended
 KILL_GRACE = 5.0  # TERM, then KILL
 TERMINAL_SERVE = 5.0  # how long the last state.json is still served after the verdict
 

@@ -152,8 +152,19 @@ class Notice(msgspec.Struct, tag="notice"):
     text: str
 
 
+class Expelled(msgspec.Struct, tag="expelled"):
+    """From the hub: the process of a rank that stood still for `seconds` is being ended (stall_timeout)."""
+
+    rank: int
+    seconds: float
+
+
+class Trained(msgspec.Struct, tag="trained"):
+    """From the hub: training is whole and its result is written; every rank has been told to leave and owes nothing."""
+
+
 class Finished(msgspec.Struct, tag="finished"):
-    """From the hub: training is over and everything written."""
+    """From the hub: training is over, everything is written, and every rank has left it."""
 
     result: RunResult
 
@@ -181,6 +192,8 @@ FromHub: TypeAlias = (
     | Timeline
     | EpochDone
     | Notice
+    | Expelled
+    | Trained
     | Finished
     | HubFailed
 )

@@ -154,6 +154,7 @@ class RankExited(msgspec.Struct, tag="rank_exited", omit_defaults=True):
     tail: list[str] = []  # last 50 lines it printed
     ordered: bool = False  # we had already begun to end it (abort): its end is no news
     out_of_memory: bool = False  # the kernel's own counters say so
+    stood_still_s: float = 0.0  # it was stopped by a signal for so long behind its training, and we ended it for that
 
 
 class RelayExited(msgspec.Struct, tag="relay_exited", omit_defaults=True):
@@ -186,8 +187,10 @@ class Abort(msgspec.Struct, tag="abort", omit_defaults=True):
     grace_s: float | None = None
 
 
-class Beat(msgspec.Struct, tag="beat"):
+class Beat(msgspec.Struct, tag="beat", omit_defaults=True):
     """Both ways, every second: I am alive."""
+
+    trained: bool = False  # down: training is whole; a rank that stands still from now on keeps the run from its end
 
 
 MAX_ECHO = 1 << 20  # bytes of one Echo or Echoed

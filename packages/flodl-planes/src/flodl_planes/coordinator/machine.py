@@ -385,7 +385,7 @@ class Coordinator:
         orders = [*reports.epochs(now), *reports.progress(now, last=True)]
         result = self._result = self._figures()
         self.phase = "leaving"
-        return [*orders, *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
+        return [*orders, Tell(to_launcher.Trained()), *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
 
     def _leaving(self, rank: int, message: Leaving, now: float) -> list[HubOrder]:
         where = f"rank {rank} on {self.cohort[rank].place.host}"

@@ -6,8 +6,9 @@ long as they like. `stall_timeout` says otherwise. The relay ends the process, a
 
 from __future__ import annotations
 
-from flodl_planes.coordinator.hub_events import Expel, HubOrder
+from flodl_planes.coordinator.hub_events import Expel, HubOrder, Tell
 from flodl_planes.coordinator.training import Training
+from flodl_wire.hub_messages import Expelled
 
 
 class Stalls:
@@ -29,7 +30,7 @@ class Stalls:
             if now - max(since, self._tried.get(rank, 0.0)) >= limit:
                 self._tried[rank] = now
                 self._since[rank] = since
-                orders.append(Expel(rank))
+                orders += [Tell(Expelled(rank, now - since)), Expel(rank)]
         return orders
 
     def why(self, rank: int, why: str, now: float) -> str:

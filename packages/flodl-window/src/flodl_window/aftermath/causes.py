@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from signal import SIGKILL
 from typing import Any
 
 from flodl_window.aftermath.signals import in_words, meaning
 from flodl_window.last_error import last_error
-from flodl_window.words import ending, ending_of
+from flodl_window.words import ended_for_standing_still, ending, ending_of
 
 ECHO = 15.0  # seconds: a broken connection is noticed at once, a silent host when its beats are missed
 _OTHERS = re.compile(
@@ -39,6 +40,9 @@ _CODES = {
     128: "an exit code out of range",
     255: "of an ssh: it could not connect or log in",
 }
+
+_STOOD_STILL = "SIGSTOP (19), sent by somebody, and no SIGCONT behind it; training was whole, so it was not waited for"
+_EXPELLED = "it was stopped, stuck or slow for longer than the script's Trainer(stall_timeout=…) allows"
 
 
 @dataclass
@@ -74,7 +78,8 @@ def find(rows: list[dict[str, Any]], state: dict[str, Any]) -> Causes:
     verdict = rows[at] if at < len(rows) else {}
     ended = ("relay_exited", "agent_exited")  # behind the verdict by our own order
     told = [row for place, row in enumerate(rows) if place < at or row.get("kind") not in ended]
-    happened = [finding for row in told if (finding := _finding(row)) is not None]
+    expelled = {row.get("rank"): _number(row.get("seconds")) for row in rows if row.get("kind") == "expelled"}
+    happened = [finding for row in told if (finding := _finding(row, expelled)) is not None]
     weighing = verdict.get("weighed")
     for given in weighing if isinstance(weighing, list) else []:
         if not isinstance(given, dict):
@@ -144,17 +149,21 @@ def _incident(given: dict[str, Any], kind: str) -> Finding:
     )
 
 
-def _finding(row: dict[str, Any]) -> Finding | None:
-    """What an event says went wrong; None for one that is in order, or that we ordered."""
+def _finding(row: dict[str, Any], expelled: dict[Any, float]) -> Finding | None:
+    """What an event says went wrong; None for one that is in order, or that we ordered. `expelled`: seconds by rank."""
     kind, host, at = row.get("kind"), str(row.get("host", "")), _number(row.get("t"))
     code, signal = _whole(row.get("code")), _whole(row.get("signal"))
     tail = _lines(row.get("tail"))
     if kind == "rank_exited" and not row.get("ordered") and (signal is not None or code):
         rank = _whole(row.get("rank"))
-        how = ending(code, signal, bool(row.get("out_of_memory")))
+        stood_still_s = _number(row.get("stood_still_s"))
+        how = ending(code, signal, bool(row.get("out_of_memory")), stood_still_s)
+        meaning = _STOOD_STILL if stood_still_s else _meaning(code, signal)
+        if signal == SIGKILL and rank in expelled:
+            how, meaning = ended_for_standing_still(expelled[rank]), _EXPELLED
         why = last_error(tail, code, signal)
         made = Finding(at, f"rank {rank} on {host} {how}", host, rank, why, tail=tail, kind="rank")
-        made.meaning = _meaning(code, signal)
+        made.meaning = meaning
         made.echo = signal is None and any(_OTHERS.search(line) for line in tail[-20:])
         made.surety = 0 if signal is not None else 2
         return made

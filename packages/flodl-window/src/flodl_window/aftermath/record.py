@@ -153,6 +153,7 @@ class Record:
                     signal=message.signal,
                     ordered=message.ordered or None,
                     out_of_memory=message.out_of_memory or None,
+                    stood_still_s=round(message.stood_still_s, 1) or None,
                     tail=message.tail[-TAIL:],
                 )
             case join.RelayExited():
@@ -181,6 +182,8 @@ class Record:
                 return self.row(now, "epoch", text=message.text)
             case hub.Notice(text):
                 return self.row(now, "notice", text=text)
+            case hub.Expelled(rank, seconds):
+                return self.row(now, "expelled", rank=rank, seconds=round(seconds, 1))
             case hub.Finished():
                 return self.row(now, "finished")
             case hub.HubFailed():
