@@ -148,6 +148,30 @@ def test_agent_and_keeper_are_stopped_and_nobody_is_left_on_their_host_to_end_th
     the_next_run_starts(made)
 
 
+def test_agent_keeper_and_fan_out_are_stopped_and_the_agent_goes_on_when_the_fan_out_is_killed(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    for role in ("fanout", "keeper", "agent"):
+        run.processes(role)[0].kill(signal.SIGSTOP)
+    state = run.failed(within=40)
+    assert state.cause and "no sign of life" in state.cause.what, state
+    first_cause(made, "no sign of life", socket.gethostname())
+    run.nothing_left(30)
+    the_next_run_starts(made)
+
+
+def test_agent_and_fan_out_are_stopped(project: Make) -> None:
+    made = project(**COMMANDS)
+    run = training(made)
+    for role in ("fanout", "agent"):
+        run.processes(role)[0].kill(signal.SIGSTOP)
+    state = run.failed(within=40)
+    assert state.cause and "lost" in state.cause.what, state
+    first_cause(made, "lost", socket.gethostname())
+    run.nothing_left(10)
+    the_next_run_starts(made)
+
+
 LEAVES = ("plain_rank.py", "--epochs", "1", "--stop")
 
 

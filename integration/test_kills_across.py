@@ -16,6 +16,7 @@ LONG = rank_command("plain_rank.py", "--epochs", "100000", "--max-failure", "1")
 COMMANDS = {
     "train": {"run": LONG, "mode": "cpu_cadence"},
     "tolerant": {"run": rank_command("plain_rank.py", "--epochs", "60", "--batch-ms", "3"), "mode": "cpu_cadence"},
+    "lasting": {"run": rank_command("plain_rank.py", "--epochs", "200", "--batch-ms", "3"), "mode": "cpu_cadence"},
     "short": {"run": rank_command("plain_rank.py", "--epochs", "1"), "mode": "cpu_cadence"},
 }
 
@@ -91,6 +92,30 @@ def test_an_agent_is_stopped(cluster: Cluster) -> None:
     first_cause(cluster, "tower")
     run.nothing_left(30)
     the_next_run_starts(cluster)
+
+
+def test_agent_keeper_and_fan_out_are_stopped_and_sshd_wakes_the_agent(cluster: Cluster) -> None:
+    """Nobody is left on tower who would end the rest: the fan-out's end is that of its ssh, and of sshd's session."""
+    run = training(cluster)
+    cluster.one("desk", "fanout").kill(signal.SIGSTOP)
+    for role in ("keeper", "agent"):
+        cluster.one("tower", role).kill(signal.SIGSTOP)
+    state = run.failed(within=40)
+    assert state.cause and state.cause.host == "tower" and "no sign of life" in state.cause.what, state
+    first_cause(cluster, "tower", "no sign of life")
+    run.nothing_left(30)
+    the_next_run_starts(cluster)
+
+
+def test_a_host_on_which_nobody_is_left_to_end_the_rest_is_lost_and_the_others_go_on(cluster: Cluster) -> None:
+    run = training(cluster, "lasting")
+    cluster.one("desk", "fanout").kill(signal.SIGSTOP)
+    for role in ("keeper", "agent"):
+        cluster.one("attic", role).kill(signal.SIGSTOP)
+    state = run.done(within=90)
+    assert state.degraded and run.result()["samples"] == 200 * 240
+    assert "attic" in [each["host"] for each in why(cluster)["before"]]
+    run.nothing_left(30)
 
 
 def test_a_link_is_cut(cluster: Cluster) -> None:

@@ -46,7 +46,7 @@ def die_with(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def wake_with_parent() -> None:
-    """Should this process be stopped when its parent dies, it goes on."""
+    """Should this process be stopped when its parent dies, it goes on. To one that runs nothing happens."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT))
 
 

@@ -104,6 +104,7 @@ class Host:
         self._finished = self._loop.create_future()
         self._outputs = Outputs(self._show)
         descent.become_subreaper()  # should the keeper be killed, its orphans come to us
+        descent.wake_with_parent()  # who started us (sshd on another box) reads no stdin for us while we are stopped
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._happened, ev.Signalled(number.name))
         if self._watch_stdin:
