@@ -70,6 +70,11 @@ def alive(process: Process) -> bool:
     return again is not None and again.began == process.began
 
 
+def stands_still(process: Process) -> bool:
+    """Stopped by a signal, now."""
+    return any(again.began == process.began and again.stopped for again in among([process.pid]))
+
+
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 

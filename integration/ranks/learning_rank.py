@@ -48,6 +48,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--record", type=Path)
     p.add_argument("--wire", default="float32")
     p.add_argument("--outer", help="an outer optimizer, with a reach that its rare averages stand")
+    p.add_argument("--linger", type=float, default=0.0, help="seconds of work of its own behind the training")
     p.add_argument("--ballast", type=int, default=1, help="further floats in the model")
     return p.parse_args()
 
@@ -123,7 +124,9 @@ def main() -> int:
             momentum[:] = np.frombuffer(bytes(plane.restored()[-momentum.nbytes :]), np.float32)
             print("momentum is back", flush=True)
 
-    return follow(plane, place.rank, work, averaged)
+    code = follow(plane, place.rank, work, averaged)
+    time.sleep(given.linger)  # plays work of its own
+    return code
 
 
 if __name__ == "__main__":

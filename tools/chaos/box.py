@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from integration.account import why
-from integration.processes import alive, of_role
+from integration.processes import alive, of_role, stands_still
 from integration.project import Project, rank_command
 from integration.running import Running
 from integration.until import until
 from tools.chaos import judge
-from tools.chaos.deeds import AFTERWARDS, Deed, expected
+from tools.chaos.deeds import AFTERWARDS, LINGER, ROLES, Deed, expected
 
 RANKS, SAMPLES, EPOCHS = 3, 480, 24
 DISK = 40 << 20  # bytes; a launcher wants 16 MB free to begin with
@@ -33,7 +33,7 @@ ENV = {"FLODL_NET_TIMEOUT_SCALE": "0.3"}  # deadlines short enough to wait for, 
 def learning(stall: float, record: Path) -> list[str]:
     """Arguments of the ranks."""
     sizes = ["--samples", str(SAMPLES), "--epochs", str(EPOCHS)]
-    return [*sizes, "--stall-timeout", str(stall), "--record", str(record)]
+    return [*sizes, "--stall-timeout", str(stall), "--record", str(record), "--linger", str(LINGER)]
 
 
 class Box:
@@ -65,13 +65,14 @@ class Box:
         run.phase("training", "done", within=END)
         wait_for(deed.moment, self.record, lambda: run.process.poll() is not None)
         must = expected(deed)
-        self._do(deed, run)
+        stopped = self._do(deed, run)
         code = run.wait(END)
         run.nothing_left(must.bound)
         state = run.state()
         folders = [run.run_folder.resolve()]
         wrong = judge.verdict(must, code, state, "\n".join(run.err))
         wrong += judge.account(must, code, state, why(self.project))
+        wrong += judge.told(must, code, state) if stopped else []
         if code != 0:
             again = self.project.start("--resume=auto", f"@of{deed.ranks_after}", "train", env=ENV)
             again.done(END)
@@ -99,24 +100,26 @@ class Box:
         begun = (folders[0] / "checkpoint.safetensors").exists()
         return len(folders) == 2 and (not begun or judge.settled_epochs(folders[0]) == EPOCHS)
 
-    def _do(self, deed: Deed, run: Running) -> None:
-        """Nothing where the run is over already."""
+    def _do(self, deed: Deed, run: Running) -> bool:
+        """Nothing where the run is over already. Whether somebody stands still now."""
         if deed.kind == "disk":
             self._fill()
-            return
-        found = of_role(run.inventory(), deed.victim)
-        if not found:
-            return
-        victim = random.Random(deed.number).choice(found)
-        with contextlib.suppress(ProcessLookupError):
-            victim.kill(signal.SIGKILL if deed.kind == "kill" else signal.SIGSTOP)
-            if deed.kind == "stop" and deed.victim == "launcher":  # nobody stands above it who would end it
-                with contextlib.suppress(AssertionError):
-                    until(lambda: not of_role(run.inventory(), "agent"), LAUNCHER_STOPPED)
-                victim.kill(signal.SIGCONT)
-            if deed.kind == "stop" and deed.victim == "rank":
-                until(lambda: not alive(victim) or _is_trained(run), END)
-                victim.kill(signal.SIGCONT)  # behind the training its program may take as long as it likes
+            return False
+        there, dice = run.inventory(), random.Random(deed.number)
+        found = [of_role(there, role) for role in ROLES.get(deed.victim, (deed.victim,))]
+        victims = [dice.choice(processes) for processes in found if processes]
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                victim.kill(signal.SIGKILL if deed.kind == "kill" else signal.SIGSTOP)
+        if deed.kind == "kill":
+            return False
+        until(lambda: all(not alive(victim) or stands_still(victim) for victim in victims), END)
+        stopped = any(stands_still(victim) for victim in victims)
+        if stopped and deed.victim == "launcher":  # nobody stands above it who would end it
+            with contextlib.suppress(AssertionError):
+                until(lambda: not of_role(run.inventory(), "agent"), LAUNCHER_STOPPED)
+            victims[0].kill(signal.SIGCONT)
+        return stopped
 
     def _fill(self) -> None:
         """The disk of runs/ is full for a while."""
@@ -141,11 +144,6 @@ class Box:
             yield
         finally:
             subprocess.run(["umount", "-l", self._runs], check=True)
-
-
-def _is_trained(run: Running) -> bool:
-    state = run.state()
-    return state is None or state.phase in ("done", "failed") or "training is finished" in state.why
 
 
 def wait_for(moment: float, record: Path, over: Callable[[], bool]) -> None:

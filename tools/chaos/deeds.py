@@ -6,6 +6,13 @@ import random
 from dataclasses import dataclass
 
 VICTIMS = ("rank", "rank", "rank", "relay", "agent", "keeper", "hub", "launcher", "fanout")
+STOP_VICTIMS = (*VICTIMS, "trained rank", "agent+fanout", "whole host")
+ROLES = {  # of those that are not one process
+    "trained rank": ("rank",),
+    "agent+fanout": ("fanout", "agent"),
+    "whole host": ("fanout", "keeper", "agent"),  # nobody is left there who would end the rest
+}
+LINGER = 0.6  # seconds of work of their own that ranks do behind the training
 WEIGHTS = {"kill": 8, "stop": 4, "disk": 2, "cut": 1}
 LATEST = 1.15  # moment
 AFTERWARDS = (2, 3, 4)  # ranks of the run that goes on
@@ -31,12 +38,14 @@ class Deed:
 @dataclass(frozen=True)
 class Expected:
     """`verdicts`: done, failed, or killed (nobody was left to say one). `words`: one of them stands in a failed run's
-    first cause. `bound`: seconds until nothing is left, of which a busy box may use more than a quiet one.
+    first cause, one of `told` in the verdict of a done one whose victim was stopped. `bound`: seconds until nothing is
+    left, of which a busy box may use more than a quiet one.
     """
 
     verdicts: tuple[str, ...]
     words: tuple[str, ...] = ()
     bound: float = 20.0
+    told: tuple[str, ...] = ()
 
 
 # A run may be over before the deed reaches it: then it is done, whoever the victim is.
@@ -49,14 +58,18 @@ KILLED = {
     "launcher": Expected(("killed", "done")),
     "fanout": Expected(("failed", "done"), ("fan-out", "fanout")),
 }
+ENDED = ("lost on the way", "stood still", "never exited")
 STOPPED = {
-    "rank": Expected(("done",), bound=40.0),  # stall_timeout ends it
+    "rank": Expected(("done",), bound=40.0, told=ENDED),  # stall_timeout ends it
+    "trained rank": Expected(("done",), bound=40.0, told=ENDED),  # its keeper does, unless it was caught before
     "relay": Expected(("failed", "done"), ("relay", "lost"), 40.0),
     "agent": Expected(("failed", "done"), ("agent", "lost"), 40.0),
     "keeper": Expected(("failed", "done"), ("keeper",), 40.0),
     "hub": Expected(("failed", "done"), ("hub", "coordinator", "relay"), 40.0),
     "launcher": Expected(("failed", "done"), bound=40.0),
     "fanout": Expected(("failed", "done"), ("fan-out", "fanout", "lost", "agent"), 40.0),
+    "agent+fanout": Expected(("failed", "done"), ("agent", "lost"), 40.0),
+    "whole host": Expected(("failed", "done"), ("no sign of life",), 40.0),
 }
 
 
@@ -75,5 +88,7 @@ def draw(seed: int, number: int, *, lab: bool) -> Deed:
     dice = random.Random(f"{seed}/{number}")
     kinds = [kind for kind in WEIGHTS if lab or kind != "cut"]
     (kind,) = dice.choices(kinds, [WEIGHTS[kind] for kind in kinds])
-    victim = {"disk": "runs/", "cut": dice.choice(("tower", "attic"))}.get(kind) or dice.choice(VICTIMS)
-    return Deed(number, kind, victim, dice.uniform(0.0, LATEST), dice.choice(AFTERWARDS))
+    processes = STOP_VICTIMS if kind == "stop" else VICTIMS
+    victim = {"disk": "runs/", "cut": dice.choice(("tower", "attic"))}.get(kind) or dice.choice(processes)
+    moment = dice.uniform(1.0, 1.0 + LINGER) if victim == "trained rank" else dice.uniform(0.0, LATEST)
+    return Deed(number, kind, victim, moment, dice.choice(AFTERWARDS))

@@ -41,6 +41,13 @@ def account(expected: Expected, code: int, state: Any, told: dict[str, Any]) -> 
     return wrong
 
 
+def told(expected: Expected, code: int, state: Any) -> list[str]:
+    """A victim that was stopped in a run that is done: its last line says what became of it."""
+    if code != 0 or not expected.told or any(words in state.why for words in expected.told):
+        return []
+    return [f"the verdict says nothing of who was stopped: {state.why}"]
+
+
 def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, samples: int) -> list[str]:
     """Over the runs one after the other: each epoch once, and in it each sample merged exactly once. `result`: for rows
     that a full disk did not take.
