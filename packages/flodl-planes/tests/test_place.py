@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +73,19 @@ def test_an_envelope_that_cannot_be_read_is_named_by_its_variable(monkeypatch: p
     monkeypatch.setenv(environ.CLUSTER_JSON, "no hex")
     with pytest.raises(Broken, match=environ.CLUSTER_JSON):
         local_cluster()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("rendezvous('short')", "flodl: cannot use 'short' as a signature: it has 32 bytes, or 64 hex digits"),
+        ("local_cluster()", "flodl: "),
+        ("dispatch()", "flodl: "),
+    ],
+)
+def test_what_a_script_asks_in_vain_is_told_without_a_traceback(call: str, said: str) -> None:
+    """In a program of its own, as users write them."""
+    broken = {**os.environ, environ.CLUSTER_JSON: "{", environ.LOCAL_RANK: "0"}
+    program = f"import flodl_planes; flodl_planes.{call}"
+    ended = subprocess.run([sys.executable, "-c", program], env=broken, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1 and ended.stderr.startswith(said) and "Traceback" not in ended.stderr

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from flodl_planes.role import fault_hook
 from flodl_wire import blob, environ
 from flodl_wire.devices import GpuDevices
 from flodl_wire.faults import Broken
@@ -45,6 +46,7 @@ class LocalCluster:
 def local_cluster() -> LocalCluster:
     """This process's place in its run. Raises Broken when the environment that an agent should have made does not
     hold together."""
+    fault_hook.install()
     envelope = read_envelope()
     if envelope is None:
         return LocalCluster(
