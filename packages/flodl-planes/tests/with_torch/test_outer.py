@@ -20,7 +20,8 @@ def build_model() -> nn.Module:
 
 
 def inner(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, lr=0.01)
+    # With torch's own eps a gradient that is all rounding takes a whole step, wherever the sums were rounded to.
+    return torch.optim.AdamW(parameters, lr=0.01, eps=1e-3)
 
 
 def samples() -> list[tuple[int, torch.Tensor, torch.Tensor]]:
