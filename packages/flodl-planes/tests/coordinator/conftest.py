@@ -192,14 +192,16 @@ class Paper:
         self.to_apply.discard(rank)
         return self.tell(FromRank(rank, Applied(self.rounds[-1].round, 1.0)))
 
-    def kill(self, rank: int, why: str = "killed by signal 9") -> list[HubOrder]:
+    def kill(self, rank: int, why: str = "killed by signal 9", launcher_first: bool = False) -> list[HubOrder]:
+        """The relay sees a connection close, the launcher a process end: either may be heard of first."""
         interrupted = None
         if self.open is not None and self.open.direct and self.open.weights:
             interrupted, self.open = self.open.round, None
         self._bury(rank)
         if self.mode.startswith("nccl"):
             self.done.pop(rank, None)
-        return [*self.tell(RankLost(rank, False, interrupted)), *self.tell(RankGone(rank, False, why))]
+        words: list[HubEvent] = [RankLost(rank, False, interrupted), RankGone(rank, False, why)]
+        return [order for word in (reversed(words) if launcher_first else words) for order in self.tell(word)]
 
     def cut(self, host: str, launcher_first: bool = False) -> list[HubOrder]:
         """The host's link breaks: an open round of several hosts is dropped. The launcher may know before the hub."""

@@ -36,12 +36,13 @@ def test_a_round_is_committed_with_the_last_ranks_word(paper: Any) -> None:
     assert committed(world.tell(FromRank(0, Moved(1, 0)))) == [(1, 0)]
 
 
-def test_a_death_before_that_voids_the_round_and_the_dead_ranks_work(paper: Any) -> None:
+@pytest.mark.parametrize("launcher_first", [False, True])
+def test_a_death_before_that_voids_the_round_and_the_dead_ranks_work(paper: Any, launcher_first: bool) -> None:
     world = world_of(paper, {"here": [0, 1, 2]}).load()
     for rank in (0, 1, 2):
         world.deposit(rank)
     world.tell(FromRank(0, Moved(1, 0)))
-    world.kill(1)
+    world.kill(1, launcher_first=launcher_first)
     again = world.rounds[-1]
     assert (again.round, again.attempt, again.hands, again.weights) == (1, 1, [0, 2], {"0": 0.5, "2": 0.5})
     assert committed(world.tell(FromRank(2, Moved(1, 0)))) == []  # of the attempt that is off
@@ -49,10 +50,11 @@ def test_a_death_before_that_voids_the_round_and_the_dead_ranks_work(paper: Any)
     assert sorted(world.merged[0]) == list(range(100))
 
 
-def test_a_deposit_whose_rank_dies_before_the_round_is_dealt_again(paper: Any) -> None:
+@pytest.mark.parametrize("launcher_first", [False, True])
+def test_a_deposit_whose_rank_dies_before_the_round_is_dealt_again(paper: Any, launcher_first: bool) -> None:
     world = world_of(paper, {"here": [0, 1, 2]}).load()
     world.deposit(1)
-    world.kill(1)
+    world.kill(1, launcher_first=launcher_first)
     world.finish()
     assert sorted(world.merged[0]) == list(range(100))
     assert all("1" not in round.weights for round in world.rounds[1:])

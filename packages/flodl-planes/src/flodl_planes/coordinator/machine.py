@@ -40,7 +40,7 @@ from flodl_planes.coordinator.hub_events import (
 )
 from flodl_planes.coordinator.reports import Reports, not_finite
 from flodl_planes.coordinator.roads import LIMITS, Limits, Roads
-from flodl_planes.coordinator.stalls import Stalls
+from flodl_planes.coordinator.stalls import Stalls, waited_for
 from flodl_planes.coordinator.training import Training
 from flodl_planes.coordinator.transport_events import (
     FromRank,
@@ -285,25 +285,30 @@ class Coordinator:
     # --- losses
 
     def _rank_lost(self, event: RankLost, now: float) -> list[HubOrder]:
-        if self.training and event.interrupted is not None:
-            self.training.interrupted = True
-        return self._silent(event.rank, now)
+        self._silent(event.rank, now)
+        return self._set_back(event.interrupted, now)
 
-    def _silent(self, rank: int, now: float) -> list[HubOrder]:
+    def _silent(self, rank: int, now: float) -> None:
         if rank in self.cohort and self.cohort[rank].state in (READY, ABSENT):
             member = self.cohort[rank]
             member.state, member.silent_since = SILENT, now
-        return []
+
+    def _set_back(self, interrupted: int | None, now: float) -> list[HubOrder]:
+        """A connection is gone, and with it a round if one is named. The launcher may have told of the death before:
+        then nothing else would start that round again.
+        """
+        if self.training is None:
+            return []
+        if interrupted is not None:
+            self.training.interrupted = True
+        return self.training.advance(now)
 
     def _relay_lost(self, event: RelayLost, now: float) -> list[HubOrder]:
         self.cohort.lost_hosts.add(event.host)
-        if self.training and event.interrupted is not None:
-            self.training.interrupted = True
         for rank in self.cohort.ranks_of(event.host):
             self._silent(rank, now)
             self.cohort[rank].why = self.cohort[rank].why or f"host {event.host} lost: {event.why}"
-        # The launcher may have told of its ranks before: then nothing else would start the round again.
-        return self.training.advance(now) if self.training else []
+        return self._set_back(event.interrupted, now)
 
     def _gone(self, event: RankGone, now: float) -> list[HubOrder]:
         if event.rank not in self.cohort or self.cohort[event.rank].state in (DEAD, LEFT):
@@ -353,21 +358,14 @@ class Coordinator:
         failed = self._failing.due(training, now)
         if failed:
             return [*orders, *self._dispatch(failed, now)]
-        orders += self._stalls.expel(training, self._waited_for(training, now), training.issued_at, now)
+        awaited = waited_for(training, self.cohort.living, self.phase, self._applied, now)
+        orders += self._stalls.expel(training, awaited, training.issued_at, now)
         if self.phase == "leaving":
             return orders
         barred = self._roads.barred(training, self.mode, self.limits, now)
         if barred:
             return [*orders, *self._fail(barred, now)]
         return [*orders, *reports.progress(now)]
-
-    def _waited_for(self, training: Training, now: float) -> list[int]:
-        """Ranks that the run cannot go on without, or cannot end without."""
-        living, limit = self.cohort.living, training.terms.stall_timeout or 0.0
-        if self.phase == "training":
-            return [rank for rank in living if narration.stalled(training, rank, now, limit)]
-        busy = training.plans.keys() - training.deposits.keys()
-        return [rank for rank in living if self.phase == "leaving" or rank in busy or rank not in self._applied]
 
     # --- the end
 

@@ -6,6 +6,9 @@ long as they like. `stall_timeout` says otherwise. The relay ends the process, a
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from flodl_planes.coordinator import narration
 from flodl_planes.coordinator.hub_events import Expel, HubOrder, Tell
 from flodl_planes.coordinator.training import Training
 from flodl_wire.hub_messages import Expelled
@@ -38,3 +41,12 @@ class Stalls:
         if rank not in self._since:
             return why
         return f"it stood still for {now - self._since[rank]:.0f} s and was ended (stall_timeout)"
+
+
+def waited_for(training: Training, living: list[int], phase: str, applied: Collection[int], now: float) -> list[int]:
+    """Ranks that the run cannot go on without, or cannot end without. `applied`: who has the last average."""
+    if phase == "training":
+        limit = training.terms.stall_timeout or 0.0
+        return [rank for rank in living if narration.stalled(training, rank, now, limit)]
+    busy = training.plans.keys() - training.deposits.keys()
+    return [rank for rank in living if phase == "leaving" or rank in busy or rank not in applied]
