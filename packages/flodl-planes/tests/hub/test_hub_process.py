@@ -22,6 +22,7 @@ from flodl_wire.hub_messages import (
     RelayIn,
     Stop,
     Timeline,
+    Trained,
     TrainingBegan,
 )
 from flodl_wire.plane_messages import TensorSpec, Terms
@@ -37,7 +38,7 @@ def test_two_ranks_train_and_leave_checkpoint_metrics_and_result(bench: Any, num
     assert [future.result(30).samples for future in futures] == [303, 303]
     kinds = [type(word) for word in bench.told if not isinstance(word, (Progress, Timeline))]
     begin = [Ready, RelayIn, RankIn, RankIn, TrainingBegan]
-    assert kinds == [*begin, EpochDone, EpochDone, EpochDone, Finished]
+    assert kinds == [*begin, EpochDone, EpochDone, EpochDone, Trained, Finished]
 
     done = sorted(position for rank in ranks for position in rank.positions)
     assert done == [(epoch, position) for epoch in range(3) for position in range(101)]

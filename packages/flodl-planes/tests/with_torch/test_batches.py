@@ -222,6 +222,8 @@ class Deadly(Squares):
         (3, "ended with exit code 3"),
     ],
 )
+# torch's handler of dead children raises wherever the interpreter happens to be: in somebody's gc callback, too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_is_the_cause_whatever_torch_raises(
     batches: Make, workers: int, by: int, words: str
