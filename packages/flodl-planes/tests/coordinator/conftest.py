@@ -75,6 +75,7 @@ class Paper:
     to_apply: set[int] = field(default_factory=set)
     rounds: list[Round] = field(default_factory=list)
     committed: tuple[int, int] | None = None
+    half_told: list[HubEvent] = field(default_factory=list)  # the second words on deaths, still to come
     mute: set[int] = field(default_factory=set)  # say no goodbye
     disk: bool = True  # writes checkpoints at once
     changes: dict[str, Any] = field(default_factory=dict)  # of the terms
@@ -192,8 +193,12 @@ class Paper:
         self.to_apply.discard(rank)
         return self.tell(FromRank(rank, Applied(self.rounds[-1].round, 1.0)))
 
-    def kill(self, rank: int, why: str = "killed by signal 9", launcher_first: bool = False) -> list[HubOrder]:
-        """The relay sees a connection close, the launcher a process end: either may be heard of first."""
+    def kill(
+        self, rank: int, why: str = "killed by signal 9", launcher_first: bool = False, between: bool = False
+    ) -> list[HubOrder]:
+        """The relay sees a connection close, the launcher a process end: either may be heard of first; with
+        something `between` the two, the other one comes by `hear`.
+        """
         interrupted = None
         if self.open is not None and self.open.direct and self.open.weights:
             interrupted, self.open = self.open.round, None
@@ -201,7 +206,13 @@ class Paper:
         if self.mode.startswith("nccl"):
             self.done.pop(rank, None)
         words: list[HubEvent] = [RankLost(rank, False, interrupted), RankGone(rank, False, why)]
-        return [order for word in (reversed(words) if launcher_first else words) for order in self.tell(word)]
+        first, second = reversed(words) if launcher_first else words
+        self.half_told.append(second)
+        return [*self.tell(first), *([] if between else self.hear())]
+
+    def hear(self) -> list[HubOrder]:
+        """The other word of the first death that was told of in one."""
+        return self.tell(self.half_told.pop(0))
 
     def cut(self, host: str, launcher_first: bool = False) -> list[HubOrder]:
         """The host's link breaks: an open round of several hosts is dropped. The launcher may know before the hub."""
