@@ -57,7 +57,7 @@ class Work:
 
 
 WORKS = [
-    Work("digits", (), 24),  # as the example has it
+    Work("digits", (), 24),
     Work("charlm", (), 2),
 ]
 
