@@ -16,7 +16,9 @@ times the processor time that it needs, or 4, or 2 and 4 (slow.py). What takes t
 - *plain*: the fast rank with a loop of torch's own, for what the Trainer costs per batch.
 
 Everything is counted over the same epochs: n samples per epoch, E - 1 evaluations in E epochs (the last one comes
-behind the last average). Every process has one thread, so that ranks do not fight: 1:2:4 is busy on 1.75 cores.
+behind the last average). Only steps are slowed; a box that is 2.5 times as slow would evaluate as slowly too, so alone
+its evaluations are counted as that long. Ours evaluates on the fastest rank. Every process has one thread, so that
+ranks do not fight: 1:2:4 is busy on 1.75 cores.
 """
 
 from __future__ import annotations
@@ -151,12 +153,17 @@ class Workers:
         if order["kind"] == "ddp":
             # one world: the ranks' samples in the time of the last; one evaluation per epoch, as ours has it
             samples, seconds = sum(each["samples"] for each in told), max(each["train_s"] for each in told)
-            return self._over_epochs(samples / seconds, told[0])
-        return sum(self._over_epochs(each["samples"] / each["train_s"], each) for each in told)
+            return self._over_epochs(samples / seconds, told[0]["evaluate_s"], told[0]["dataset"])
+        return sum(
+            self._over_epochs(
+                each["samples"] / each["train_s"], self._factors[rank] * each["evaluate_s"], each["dataset"]
+            )
+            for rank, each in zip(ranks, told, strict=True)
+        )
 
-    def _over_epochs(self, rate: float, told: dict[str, Any]) -> float:
-        epochs, samples = self._work.epochs, told["dataset"]
-        return float(epochs * samples / (epochs * samples / rate + (epochs - 1) * told["evaluate_s"]))
+    def _over_epochs(self, rate: float, evaluate_s: float, samples: int) -> float:
+        epochs = self._work.epochs
+        return epochs * samples / (epochs * samples / rate + (epochs - 1) * evaluate_s)
 
     def _write(self, rank: int, line: str) -> None:
         pipe = self._processes[rank].stdin

@@ -13,6 +13,7 @@ from flodl_planes.plane.segment import Segment
 from flodl_planes.rank.drift import Drift
 from flodl_planes.rank.finite import Finite
 from flodl_planes.rank.gpu import gpu_of
+from flodl_planes.rank.heap import keep_heap
 from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import Adopted, Settled, Slot, signature, slots_of
 from flodl_planes.rank.windows import PlanSeen
@@ -70,6 +71,7 @@ class RankWindows:
 
     def open(self, model: torch.nn.Module, on_plan: PlanSeen, keeper: Keeper) -> Plan | None:
         self._on_plan, self._keeper = on_plan, keeper
+        keep_heap()
         slots = slots_of(model)
         tensors = [slot.spec for slot in slots]
         layout = lay_out(tensors)
