@@ -51,7 +51,7 @@ class JoinLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
-        self.address, self.port = transport.get_extra_info("peername")[:2]
+        self.address, self.port = (transport.get_extra_info("peername") or ("", 0))[:2]  # none: gone already
         self.own_address = transport.get_extra_info("sockname")[0]
         self._transport.write(self._channel.data_to_send())
 
@@ -102,7 +102,11 @@ class JoinLink(asyncio.Protocol):
         """
         if self._closed.is_set() or self._transport.is_closing():
             return
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # they have closed, and nobody here has been told yet
+            self._transport.abort()
+            return
         try:
             await asyncio.wait_for(self._closed.wait(), _GOODBYE)
         except asyncio.TimeoutError:
