@@ -136,39 +136,26 @@ def test_the_keeper_is_stopped(project: Make) -> None:
     the_next_run_starts(made)
 
 
-def test_agent_and_keeper_are_stopped_and_nobody_is_left_on_their_host_to_end_the_rest(project: Make) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "word", "within", "bound"),
+    [
+        (("keeper", "agent"), "no sign of life", 30, 30),  # nobody is left on their host to end the rest
+        (("fanout", "keeper", "agent"), "no sign of life", 40, 30),  # the agent goes on when the fan-out is killed
+        (("fanout", "agent"), "lost", 40, 10),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
+)
+def test_several_that_watch_over_a_host_are_stopped(
+    project: Make, stopped: tuple[str, ...], word: str, within: int, bound: int
+) -> None:
     made = project(**COMMANDS)
     run = training(made)
-    for role in ("keeper", "agent"):
+    for role in stopped:
         run.processes(role)[0].kill(signal.SIGSTOP)
-    state = run.failed(within=30)
-    assert state.cause and "no sign of life" in state.cause.what, state
-    first_cause(made, "no sign of life", socket.gethostname())
-    run.nothing_left(30)
-    the_next_run_starts(made)
-
-
-def test_agent_keeper_and_fan_out_are_stopped_and_the_agent_goes_on_when_the_fan_out_is_killed(project: Make) -> None:
-    made = project(**COMMANDS)
-    run = training(made)
-    for role in ("fanout", "keeper", "agent"):
-        run.processes(role)[0].kill(signal.SIGSTOP)
-    state = run.failed(within=40)
-    assert state.cause and "no sign of life" in state.cause.what, state
-    first_cause(made, "no sign of life", socket.gethostname())
-    run.nothing_left(30)
-    the_next_run_starts(made)
-
-
-def test_agent_and_fan_out_are_stopped(project: Make) -> None:
-    made = project(**COMMANDS)
-    run = training(made)
-    for role in ("fanout", "agent"):
-        run.processes(role)[0].kill(signal.SIGSTOP)
-    state = run.failed(within=40)
-    assert state.cause and "lost" in state.cause.what, state
-    first_cause(made, "lost", socket.gethostname())
-    run.nothing_left(10)
+    state = run.failed(within=within)
+    assert state.cause and word in state.cause.what, state
+    first_cause(made, word, socket.gethostname())
+    run.nothing_left(bound)
     the_next_run_starts(made)
 
 
