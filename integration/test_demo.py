@@ -32,7 +32,7 @@ def test_the_demo_keeps_its_promises(own_network: OwnNetwork) -> None:
     accuracy = re.search(r"held-out accuracy (0\.\d+)", done.stdout)
     assert accuracy and float(accuracy.group(1)) >= 0.96, done.stdout
     assert result["balance"] >= 0.80, result
-    assert result["wall_s"] >= 12  # 20 s and more where this was written; a box that is quicker is no fault
+    assert result["wall_s"] >= 20
     assert spent < 60 or busy, f"{spent:.0f} s"
     fast, slow = (rank["samples"] for rank in result["ranks"])
     assert fast > 1.7 * slow, "one rank was made 2.5 times slower"
