@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flodl_planes.coordinator.hub_events import Exit, SendRank, StartRound, WriteCheckpoint
+from flodl_planes.coordinator.hub_events import Exit, SendRank, StartRound, Tick, WriteCheckpoint
 from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire import hub_messages
 from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Gpu
@@ -228,6 +228,19 @@ def test_a_round_that_never_ends_fails_the_run(paper: Any) -> None:
     assert not world.over
     world.tick(2.0)
     assert world.failure().code == "round-stalled"
+
+
+def test_a_round_over_a_slow_link_may_take_as_long_as_it_moves(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1]}).load()
+    world.deposit(0)
+    world.deposit(1)
+    for moved in range(1, 5):
+        world.now += 250.0
+        world.tell(Tick(moved))
+        assert not world.over
+    world.now += 301.0
+    world.tell(Tick(4))
+    assert world.failure().why == "round 1 has not ended, and nothing of it has moved for 300 s"
 
 
 def test_a_command_that_averages_nothing_is_no_failure(paper: Any) -> None:

@@ -256,11 +256,14 @@ def test_nothing_to_go_on_from_is_a_beginning(paper: Any) -> None:
         (lambda world: world.kill(1), "max_failure_exceeded"),
         (lambda world: world.tell(RankGone(1, False, "exit 3", 3)), "run_failed"),
         (lambda world: world.cut("here"), "all_ranks_lost"),
+        (lambda world: world.kill(1), "single_survivor"),
+        (lambda world: (world.deposit(1), world.tick(301.0)), "reduce_stall"),
     ],
 )
 def test_a_run_that_fails_saves_its_last_average_once(paper: Any, end: Any, reason: str) -> None:
-    limit = None if reason == "all_ranks_lost" else 1
-    world = paper({"here": [0, 1]}, samples=1000, max_failure=limit).load()
+    limit = None if reason in ("all_ranks_lost", "single_survivor") else 1
+    mode = "nccl_cadence" if reason == "single_survivor" else "cpu_cadence"
+    world = paper({"here": [0, 1]}, samples=1000, max_failure=limit, mode=mode).load()
     step(world, 4)
     end(world)
     (rescue,) = [order for order in world.said if isinstance(order, Rescue)]

@@ -75,6 +75,14 @@ def test_sums_run_in_rank_and_host_order_so_a_run_repeats_bit_for_bit(make_world
     np.testing.assert_allclose(results[0][0], exact, atol=1e-6)
 
 
+def test_each_chunk_that_comes_from_another_box_shows_that_a_round_gets_on(make_world: Any) -> None:
+    world = make_world({"a": [0, 1], "b": [2, 3]}, {"a"}, elements=5_000_000).start()
+    before = world.transport.moved
+    world.round(0, QUARTERS)
+    assert world.next(RoundDone)
+    assert world.transport.moved - before == 20, "of 1 MiB"
+
+
 def test_a_host_whose_ranks_are_idle_only_receives(make_world: Any) -> None:
     world = make_world({"a": [0], "b": [1], "c": [2]}, {"a"}).start()
     world.ranks[1].floats[:] = np.nan

@@ -17,7 +17,9 @@ from flodl_wire.plane_messages import RankDown, Round, TensorSpec, Terms
 
 @dataclass(frozen=True)
 class Tick:
-    """Time passed, nothing else happened."""
+    """Time passed, nothing else happened. `moved`: a number that changes while an average gets on."""
+
+    moved: int = 0
 
 
 @dataclass(frozen=True)

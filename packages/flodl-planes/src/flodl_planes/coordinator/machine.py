@@ -116,6 +116,7 @@ class Coordinator:
         if isinstance(event, RoundDone):
             return self._round_done(event, now)
         if isinstance(event, Tick):
+            self._roads.heard(event.moved, now)
             return self._tick(now)
         if isinstance(event, RankGone):
             return self._gone(event, now)

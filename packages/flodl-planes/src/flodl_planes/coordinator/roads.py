@@ -13,7 +13,7 @@ from flodl_wire.plane_messages import Moved
 @dataclass(frozen=True)
 class Limits:
     """Seconds: how long a silent rank waits for the reason, how long a failed collective waits for a death that
-    explains it, and how long a round may take (None: for ever).
+    explains it, and how long a round may stand still (None: for ever).
     """
 
     grace_s: float = 2.0
@@ -29,6 +29,12 @@ class Roads:
 
     def __init__(self) -> None:
         self._unexplained: tuple[int, Moved, float] | None = None  # and since when
+        self._heard, self._heard_at = 0, 0.0
+
+    def heard(self, moved: int, now: float) -> None:
+        """How far averages have come: a slow link is no broken one."""
+        if moved != self._heard:
+            self._heard, self._heard_at = moved, now
 
     def moved(self, training: Training, rank: int, message: Moved, now: float) -> list[HubOrder]:
         """What a rank says of its part in a `direct` round."""
@@ -39,12 +45,13 @@ class Roads:
         return []
 
     def barred(self, training: Training, mode: str, limits: Limits, now: float) -> Fault | None:
-        """The fault when a round does not end, or ranks cannot average directly and nobody's death explains it."""
-        if training.open and limits.stall_s is not None and now - training.issued_at > limits.stall_s:
+        """The fault when a round stands still, or ranks cannot average directly and nobody's death explains it."""
+        still = now - max(training.issued_at, self._heard_at)
+        if training.open and limits.stall_s is not None and still > limits.stall_s:
             return Broken(
                 "round-stalled",
                 "cannot go on training",
-                f"round {training.open.number} has not ended after {limits.stall_s:.0f} s",
+                f"round {training.open.number} has not ended, and nothing of it has moved for {limits.stall_s:.0f} s",
                 "look at the network between the hosts",
             )
         if self._unexplained is None:

@@ -46,7 +46,7 @@ from flodl_wire.hub_messages import HubFailed, Notice, Progress, Ready, Stop
 from flodl_wire.specs import HubSpec
 
 GRACE = 2.0  # from a rank's silence to the launcher's word on why; two beats
-ROUND_STALL = 300.0  # an average that takes longer is no slow network any more (the reference's ceiling)
+ROUND_STALL = 300.0  # an average that stands still for so long waits for no slow network any more
 
 
 class Hub:
@@ -123,7 +123,7 @@ class Hub:
             try:
                 event = self._events.get(timeout=max(0.0, next_tick - time.monotonic()))
             except queue.Empty:
-                event = Tick()
+                event = Tick(0 if self._transport is None else self._transport.moved)
                 next_tick = time.monotonic() + tick
             if isinstance(event, Fault):
                 raise event

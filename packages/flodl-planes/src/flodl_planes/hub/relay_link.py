@@ -35,6 +35,8 @@ Bytes = NDArray[np.uint8]
 class SharedLink:
     """A relay on the hub's box. `result` is the host's result segment, once `attach` has been called."""
 
+    chunks = 0  # none come by its socket
+
     def __init__(self, link: FrameSocket) -> None:
         self.link = link
         self.host = ""
@@ -135,6 +137,7 @@ class RemoteLink:
         self.host = ""
         self.ranks: list[int] = []
         self.link: SealedSocket
+        self.chunks = 0  # received
         self._ring: ChunkRing | None = None
         self._kept = Landing()  # the average of an alone round, shipped for the checkpoint
         self._keeping = False
@@ -207,6 +210,7 @@ class RemoteLink:
         for frame in arrived:
             if frame.head is None:
                 continue
+            self.chunks += 1
             if self._keeping:
                 self._kept.filled(frame.head)
             elif self._ring:

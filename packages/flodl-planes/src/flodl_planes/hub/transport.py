@@ -173,6 +173,13 @@ class HubTransport:
         with self._lock:
             return self._average
 
+    @property
+    def moved(self) -> int:
+        """Chunks: what has come from other boxes, and what of an average is made. It changes while a round gets on."""
+        with self._lock:
+            made = self._attempt.made if self._attempt else 0
+            return made + sum(link.chunks for link in self._relays.values())
+
     def outer_state(self) -> dict[str, NDArray[Any]]:
         """The outer optimizer's memory by parameter name, as the last decided round left it (zeros before there was
         one), valid until the next is decided. Empty when this run has none.
