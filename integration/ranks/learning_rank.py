@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from linear_problem import BATCH, MOMENTUM, RATE, WIDTH, problem
 from plain_rank import follow
 
 from flodl_planes.plane.layout import lay_out
@@ -32,13 +33,11 @@ from flodl_wire.plane_messages import (
     Terms,
 )
 
-WIDTH = 64
-
 
 def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--samples", type=int, default=480)
-    p.add_argument("--batch-size", type=int, default=8)
+    p.add_argument("--batch-size", type=int, default=BATCH)
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--batch-ms", type=float, default=4.0)
     p.add_argument("--checkpoint-every", default="0.2", help="seconds with a point in it, else epochs")
@@ -66,9 +65,7 @@ def main() -> int:
     given = parse()
     place, envelope = local_cluster(), read_envelope()
     assert envelope is not None, "started by a run only"
-    stream = np.random.RandomState(7)
-    truth = stream.randn(WIDTH).astype(np.float32)
-    data = stream.randn(given.samples, WIDTH).astype(np.float32)
+    truth, data = problem(given.samples)
     wanted = data @ truth
     every = float(given.checkpoint_every) if "." in given.checkpoint_every else int(given.checkpoint_every)
     terms = Terms(
@@ -103,8 +100,8 @@ def main() -> int:
             for at in range(start, start + count, given.batch_size):
                 indices = order[at : min(at + given.batch_size, start + count)]
                 error = data[indices] @ weight - wanted[indices]
-                momentum[:] = 0.5 * momentum + data[indices].T @ error / len(indices)
-                weight[:] -= 0.004 * momentum
+                momentum[:] = MOMENTUM * momentum + data[indices].T @ error / len(indices)
+                weight[:] -= RATE * momentum
                 loss += float((error**2).sum())
                 steps += 1
                 time.sleep(given.batch_ms / 1e3)  # plays a device's pace
