@@ -64,17 +64,22 @@ class Watched:
 
     def phase(self, phase: str, within: float = 40.0) -> None:
         """Waits until the page shows it."""
-        self.page.wait_for_function(
-            "phase => document.getElementById('phase').textContent === phase", arg=phase, timeout=within * 1e3
-        )
+        self._until("phase => document.getElementById('phase').textContent === phase", phase, within)
 
     def shows(self, text: str, where: str = "body", within: float = 10.0) -> None:
         """Waits until `where` holds `text`."""
-        self.page.wait_for_function(
-            "([where, text]) => document.querySelector(where)?.textContent.includes(text)",
-            arg=[where, text],
-            timeout=within * 1e3,
-        )
+        look = "([where, text]) => document.querySelector(where)?.textContent.includes(text)"
+        self._until(look, [where, text], within)
+
+    def _until(self, look: str, arg: Any, within: float) -> None:
+        from playwright.sync_api import TimeoutError
+
+        try:
+            self.page.wait_for_function(look, arg=arg, timeout=within * 1e3)
+        except TimeoutError:
+            shown = self.page.inner_text("body")
+            heard = f"complaints: {self.complaints}\nasked: {self.asked}\nshown:\n{shown}"
+            raise AssertionError(f"{arg!r} not within {within:g} s\n{heard}") from None
 
     def picture(self, name: str, width: int = WIDE, theme: str = "light") -> Path:
         """A picture of the whole page in build/screens/."""
