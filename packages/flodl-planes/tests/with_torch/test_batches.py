@@ -6,9 +6,11 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -201,13 +203,13 @@ def test_an_error_in_the_dataset_reaches_the_script(batches: Make) -> None:
 
 
 class Deadly(Squares):
-    """Whoever loads it ends by the signal, or with the exit code."""
+    """Whoever loads one of `deadly` ends by the signal, or with the exit code."""
 
-    def __init__(self, by: int) -> None:
-        self.by = by
+    def __init__(self, by: int, deadly: Collection[int] = range(0, 50, 10)) -> None:
+        self.by, self.deadly = by, deadly
 
     def __getitem__(self, index: int) -> tuple[int, float]:
-        if torch.utils.data.get_worker_info() is not None and index % 10 == 0:
+        if torch.utils.data.get_worker_info() is not None and index in self.deadly:
             faulthandler.disable()
             os.kill(os.getpid(), -self.by) if self.by < 0 else os._exit(self.by)
         return super().__getitem__(index)
@@ -222,8 +224,6 @@ class Deadly(Squares):
         (3, "ended with exit code 3"),
     ],
 )
-# torch's handler of dead children raises wherever the interpreter happens to be: in somebody's gc callback, too
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_is_the_cause_whatever_torch_raises(
     batches: Make, workers: int, by: int, words: str
@@ -236,6 +236,38 @@ def test_a_worker_that_dies_is_the_cause_whatever_torch_raises(
     assert isinstance(cause, Broken) and cause.why.endswith(words) and cause.fix
     assert not [child for child in multiprocessing.active_children() if child not in others]
     assert found.cause(caught.value) is caught.value  # nobody is left to have died
+
+
+def test_a_worker_that_dies_while_the_script_computes_is_found_at_the_next_batch(batches: Make) -> None:
+    third = order(50, 3, 0)[8].item()  # the worker is asked for it as soon as the first has been taken
+    others = set(multiprocessing.active_children())
+    found = batches(1, Deadly(3, [third]))
+    loaded = found.of(plan(0, [0, 50]))
+    next(loaded)
+    (worker,) = [child for child in multiprocessing.active_children() if child not in others]
+    worker.join(30)
+    assert worker.exitcode == 3, "and nothing was raised here"
+    with pytest.raises(RuntimeError, match="has ended") as caught:
+        next(loaded)
+    assert isinstance(found.cause(caught.value), Broken)
+
+
+def test_a_handler_of_dead_children_that_was_there_before_is_still_called() -> None:
+    """In a process of its own: torch installs its handler once."""
+    program = f"""
+import signal, subprocess, sys, torch
+calls = []
+signal.signal(signal.SIGCHLD, lambda *_: calls.append(1))
+from flodl_planes.rank.batches import Batches
+from flodl_wire.plane_messages import Plan
+found = Batches(range(50), 4, seed=3, rank=0, workers=1, device=torch.device("cpu"))
+assert len(list(found.of(Plan(window=0, epoch=0, spans=[[0, 50]])))) == {len(range(0, 50, 4))}
+before = len(calls)
+subprocess.run(["true"])
+assert len(calls) == before + 1, calls
+found.close()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), FileNotFoundError("no such file")])

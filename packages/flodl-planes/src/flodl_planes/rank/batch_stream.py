@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import signal_handling
 
 from flodl_wire.faults import Broken
 
@@ -50,6 +53,7 @@ class BatchStream:
         self._wanted.add(self._number)
         self._feed.waiting += [(self._number, indices) for indices in batches]
         if self._loaded is None:
+            _Alarm.install()
             self._loaded = iter(self._loader)
         while self._feed.waiting and self._feed.sent[0] not in self._wanted:
             self._take()  # the workers are busy with nothing that counts: each that is taken makes room for one
@@ -73,19 +77,17 @@ class BatchStream:
         """Let the worker processes go: these, and how each ended is known. Left to the garbage collector they would be
         waited for, 5 s each.
         """
-        workers = list(getattr(self._loaded, "_workers", []))
+        workers = self._workers()
         if workers:
-            with contextlib.suppress(RuntimeError):  # of torch's handler of dead children, which may strike in here too
-                self._loaded._shutdown_workers()  # type: ignore[union-attr]
+            self._loaded._shutdown_workers()  # type: ignore[union-attr]
         self._loaded = self._loader = None
         return workers
 
     def cause(self, error: BaseException) -> BaseException:
         """`error`, or the death of a worker process that is behind it. Nothing can be loaded afterwards.
 
-        torch raises one of several things when one dies, and wherever the script happens to be: what its handler, the
-        queue or a socket notices first. The workers are let go here, or that handler would go on raising while the
-        error is being printed.
+        torch raises one of several things when one dies: what its handler of signals, the queue or a socket notices
+        first.
         """
         if isinstance(error, (RuntimeError, OSError, EOFError)):
             for worker in self.close():
@@ -96,7 +98,53 @@ class BatchStream:
     def _take(self) -> tuple[int, Any]:
         assert self._loaded is not None
         number = self._feed.sent.popleft()
-        return number, next(self._loaded)
+        with _Alarm.heard():
+            if any(worker.exitcode is not None for worker in self._workers()):
+                raise RuntimeError("a worker process of the DataLoader has ended")  # while nobody heard the alarm
+            return number, next(self._loaded)
+
+    def _workers(self) -> list[Any]:
+        return list(getattr(self._loaded, "_workers", []))
+
+
+class _Alarm:
+    """torch's handler of dead workers, which is heard only while a batch is waited for.
+
+    By itself it raises wherever the interpreter happens to be: in the script's loss, in somebody's `finally`, while the
+    error is being explained. Who dies then is found when the next batch is taken.
+    """
+
+    _heard = False
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self._handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._handler(number, frame)
+        except RuntimeError:
+            if _Alarm._heard:
+                raise
+
+    @staticmethod
+    def install() -> None:
+        """Take the place of torch's handler, before the first worker is started."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # torch has none there either, and looks after the workers every 5 s
+        signal_handling._set_SIGCHLD_handler()
+        handler = signal.getsignal(signal.SIGCHLD)
+        if callable(handler) and getattr(handler, "__module__", "") == signal_handling.__name__:
+            signal.signal(signal.SIGCHLD, _Alarm(handler))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def heard() -> Iterator[None]:
+        """Within this it raises."""
+        try:
+            _Alarm._heard = True
+            yield
+        finally:
+            _Alarm._heard = False
 
 
 def _died(code: int) -> Broken:
