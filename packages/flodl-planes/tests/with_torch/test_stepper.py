@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import Adopted, slots_of
 from flodl_planes.rank.stepper import Stepper
 from flodl_planes.rank.wishes import Conveniences
-from flodl_wire.faults import Fault, Refused
+from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.plane_messages import Plan
 
 CPU = torch.device("cpu")
@@ -169,6 +170,45 @@ def test_a_state_of_another_world_has_the_rates_of_this_one() -> None:
     small.restore(tree)
     work(small, other, 1)
     assert small.learning_rate == pytest.approx(0.2)
+
+
+def test_so_has_a_schedule_that_is_made_of_others() -> None:
+    def warm_up_then_steps(optimizer: torch.optim.Optimizer) -> Any:
+        schedulers = torch.optim.lr_scheduler
+        first, then = schedulers.LinearLR(optimizer, 0.5, 1.0, 4), schedulers.StepLR(optimizer, 1000)
+        return schedulers.SequentialLR(optimizer, [first, then], milestones=[4])
+
+    large, model = stepper(world=4, lr_scale_ratio=1.0, scheduler=warm_up_then_steps)
+    work(large, model, 2)
+    tree = state_tree.unpack(state_tree.pack(large.state())[0].buffer)
+    small, _ = stepper(world=2, lr_scale_ratio=1.0, scheduler=warm_up_then_steps)
+    small.restore(tree)
+    small.begin(plan(6), 1)
+    assert small.learning_rate == pytest.approx(0.2)
+
+
+def test_a_schedule_with_rates_of_its_own_is_refused_beside_the_linear_rule() -> None:
+    def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=10)
+
+    stepper(scheduler=one_cycle, world=4)
+    with pytest.raises(Refused, match="cannot train with lr_scale_ratio and OneCycleLR"):
+        stepper(scheduler=one_cycle, lr_scale_ratio=1.0, world=4)
+
+
+def test_a_gradient_scale_comes_back_from_broken_batches() -> None:
+    made, model = stepper(amp="fp16")
+    for _ in range(10):
+        work(made, model, 20, scale=math.inf)
+        before = model.weight.detach().clone()
+        work(made, model, 1, scale=1e-3)
+        assert model.weight.isfinite().all() and not torch.equal(before, model.weight)
+
+
+def test_gradients_that_are_finite_at_no_scale_end_the_run() -> None:
+    made, model = stepper(amp="fp16")
+    with pytest.raises(Broken, match="no step's gradients are finite any more"):
+        work(made, model, 100, scale=math.nan)
 
 
 def test_another_optimizer_begins_anew_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,6 +82,19 @@ def check_scheduler(scheduler: Any) -> Any:
     return scheduler
 
 
+def check_linear_rule(scheduler: Any, optimizer: torch.optim.Optimizer, rates: list[Any]) -> None:
+    """`rates`: of the optimizer's groups before the scheduler was made, which the linear rule has multiplied. Raises
+    Refused when the scheduler brings rates of its own instead.
+    """
+    if any(group.get("initial_lr", rate) != rate for group, rate in zip(optimizer.param_groups, rates, strict=True)):
+        raise Refused(
+            "bad-scheduler",
+            f"cannot train with lr_scale_ratio and {type(scheduler).__name__}",
+            "it brings learning rates of its own, which the linear rule does not reach",
+            "leave lr_scale_ratio out and multiply its rates yourself: local_cluster().world_size is the world's size",
+        )
+
+
 def check_loss(loss: Any) -> None:
     """Raises Refused for a loss that is no scalar tensor or reaches no parameter."""
     import torch

@@ -18,7 +18,13 @@ import torch
 
 from flodl_planes.rank import misuse
 from flodl_planes.rank.wishes import Conveniences
+from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Plan
+
+# fp16: torch's scaler halves its scale at each step whose gradients are not finite, down to 0, from where nothing comes
+# back: a batch in a thousand that is broken takes it there in the end. Below 1 a scale only costs digits.
+SMALLEST_SCALE = 1.0
+MOST_LEFT_OUT = 50  # steps in a row at that scale: work that is finite at no scale
 
 
 class Stepper:
@@ -41,9 +47,16 @@ class Stepper:
         self.scaled = 1.0 + (world_size - 1) * wishes.lr_scale_ratio
         if self.scaled != 1.0:
             _multiply_rates(optimizer, self.scaled)
-        self._scheduler = misuse.check_scheduler(wishes.scheduler(optimizer)) if wishes.scheduler else None
+        self._scheduler = None
+        if wishes.scheduler:
+            rates = [group.get("lr") for group in optimizer.param_groups]
+            self._scheduler = misuse.check_scheduler(wishes.scheduler(optimizer))
+            if wishes.lr_scale_ratio:
+                misuse.check_linear_rule(self._scheduler, optimizer, rates)
         self._scheduled = 0  # steps that the scheduler has taken
+        self._stepped = False  # this rank has, in this run
         self._scaler: Any = torch.amp.GradScaler(device.type) if wishes.amp == "fp16" else None
+        self._left_out = 0  # steps in a row, at the smallest scale
         self.gathered = 0
         self._start, self._share, self._batches = 0, 1.0, 0  # of the window: global batches before it, per batch, done
         self.under_way = False  # a step was begun and its batch is not counted yet
@@ -103,18 +116,36 @@ class Stepper:
         if self._scaler is None:
             optimizer.step()
         else:
-            self._scaler.step(optimizer)
-            self._scaler.update()
+            self._scaled_step(self._scaler)
         optimizer.zero_grad(set_to_none=True)
         self.gathered = 0
         if wishes.scheduler_by == "step":
             self._schedule(int(self._start + self._batches * self._share) // wishes.accumulate)
+        self._stepped = True
+
+    def _scaled_step(self, scaler: Any) -> None:
+        """Or none, where a gradient is not finite. Raises Broken when that has been so for too long."""
+        before = scaler.get_scale()
+        scaler.step(self.optimizer)
+        scaler.update()
+        if scaler.get_scale() >= before:
+            self._left_out = 0
+        elif scaler.get_scale() < SMALLEST_SCALE:
+            scaler.update(SMALLEST_SCALE)
+            self._left_out += 1
+        if self._left_out > MOST_LEFT_OUT:
+            raise Broken(
+                "not-finite",
+                "cannot go on training: no step's gradients are finite any more",
+                f"the gradient scaler (amp='fp16') is down at {SMALLEST_SCALE:g} and leaves every step out",
+                "lower the learning rate, look at the loss for infinities, or use amp='bf16'",
+            )
 
     def _schedule(self, target: int) -> None:
         if self._scheduler is None or target <= self._scheduled:
             return
         with contextlib.ExitStack() as quiet:
-            if not self._scheduled:  # torch complains once, where this rank's optimizer has not stepped: others' have
+            if not self._stepped:  # torch complains where this rank's optimizer has not stepped: others' have
                 quiet.enter_context(warnings.catch_warnings())
                 warnings.filterwarnings("ignore", message=r".*lr_scheduler\.step\(\).*before.*optimizer\.step")
             while self._scheduled < target:
@@ -140,10 +171,10 @@ class Stepper:
             _multiply_rates(self.optimizer, self.scaled / float(tree["scaled"]))
         if self._scheduler is not None and tree["scheduler"] is not None:
             with _kept("scheduler"):
-                bases = list(getattr(self._scheduler, "base_lrs", []))
+                bases = [(each, list(each.base_lrs)) for each in _nested(self._scheduler) if hasattr(each, "base_lrs")]
                 self._scheduler.load_state_dict(tree["scheduler"])
-                if bases:
-                    self._scheduler.base_lrs = bases  # of this world: the linear rule may have scaled them
+                for each, rates in bases:
+                    each.base_lrs = rates  # of this world: the linear rule may have scaled them
                 self._scheduled = int(tree["scheduled"])
         if self._scaler is not None and tree["scaler"]:
             with _kept("gradient scaler"):
@@ -152,6 +183,13 @@ class Stepper:
     def forget(self) -> None:
         """The optimizer's moments were made from work that is not finite: begin them anew."""
         self.optimizer.state.clear()
+
+
+def _nested(scheduler: Any) -> Iterator[Any]:
+    """A scheduler and those that it is made of."""
+    yield scheduler
+    for inner in getattr(scheduler, "_schedulers", []):
+        yield from _nested(inner)
 
 
 @contextlib.contextmanager
