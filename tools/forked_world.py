@@ -83,11 +83,12 @@ def serve_store() -> tuple[int, TCPStore]:
 @dataclass
 class Outcome:
     """How a world ended. `folder`: where its logs are; `told`: all that the hub has said; `codes`: rank → exit code,
-    below 0 for a signal."""
+    below 0 for a signal; `stopped`: who stood still on the way (and was let go on)."""
 
     folder: Path
     told: list[FromHub] = field(default_factory=list)
     codes: dict[int, int] = field(default_factory=dict)
+    stopped: list[str] = field(default_factory=list)
 
     @property
     def result(self) -> RunResult:
@@ -220,6 +221,7 @@ class ForkedWorld:
                 continue
             if os.WIFSTOPPED(status):
                 self._stopped = child
+                self.outcome.stopped.append(name)
                 continue
             del self._children[child]
             code = os.waitstatus_to_exitcode(status)

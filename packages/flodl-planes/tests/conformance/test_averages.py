@@ -18,8 +18,7 @@ def test_two_ranks_of_unequal_speed_on_one_host(make_world: Any, mode: str) -> N
     assert (outcome.result.samples, outcome.codes) == (2 * samples, {0: 0, 1: 0}), outcome.logs()
     seen = check(world.folder)
     assert seen["average"] >= 4 and (seen["corrected"] > 0) == (mode == "cpu_async")
-    if mode.endswith("cadence"):
-        assert seen["weights"]
+    assert seen["weights"] or mode.endswith("_sync"), "who is slower has done less"
     first, second = ends(world.folder)
     checkpoint = load_file(world.folder / "run" / "checkpoint.safetensors")
     assert set(checkpoint) == set(first)
@@ -28,12 +27,12 @@ def test_two_ranks_of_unequal_speed_on_one_host(make_world: Any, mode: str) -> N
     assert outcome.result.collective == ("gloo" if mode.startswith("nccl") else None)
 
 
-def test_three_ranks_on_two_hosts_with_one_of_them_idle_at_the_end(make_world: Any, mode: str) -> None:
+def test_three_ranks_on_two_hosts_of_which_one_is_idle(make_world: Any, mode: str) -> None:
     world = make_world(mode, {"here": [0, 1], "there": [2]})
-    outcome = world.run(lambda: ranks.train(world.folder, samples=8))  # four batches for three ranks
-    assert (outcome.result.samples, outcome.codes) == (16, {0: 0, 1: 0, 2: 0}), outcome.logs()
+    outcome = world.run(lambda: ranks.train(world.folder, samples=4))  # two batches for three ranks
+    assert (outcome.result.samples, outcome.codes) == (8, {0: 0, 1: 0, 2: 0}), outcome.logs()
     seen = check(world.folder)
-    assert seen["average"] >= 6 and (seen["idle"] or not mode.endswith("_sync"))
+    assert seen["average"] >= 6 and seen["idle"] >= 6
     states = ends(world.folder)
     assert len(states) == 3
     assert all(torch.equal(tensor, states[2][name]) for name, tensor in states[0].items())

@@ -18,7 +18,7 @@ def test_one_stands_still_in_a_round_and_another_dies_in_a_later_one(make_world:
     outcome = world.run(lambda: ranks.train(world.folder, act=act, samples=24))
     result = outcome.result
     assert (result.samples, result.degraded) == (48, True), outcome.logs()
-    assert outcome.codes == {0: 0, 1: -9, 2: 0}
+    assert (outcome.codes, outcome.stopped) == ({0: 0, 1: -9, 2: 0}, ["rank 2"])
     assert any("rank 1 on here is lost" in message.text for message in outcome.told if isinstance(message, Notice))
     assert check(world.folder)["average"] >= 3
     first, second = ends(world.folder)
