@@ -6,7 +6,7 @@ from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.settings import Settings
 
 
-def paced(ms: dict[int, float], progressive: bool = False, **settings: int) -> Paced:
+def paced(ms: dict[int, float], progressive: bool = False, **settings: object) -> Paced:
     cadence = Cadence(ms, Settings(progressive=progressive, **settings))  # type: ignore[arg-type]
     if any(ms.values()):
         cadence.report({rank: Measured(10, 10 * speed, 10 * speed, speed) for rank, speed in ms.items()}, 0.0)
@@ -30,6 +30,13 @@ def test_the_first_window_of_a_run_is_a_short_probe() -> None:
     assert windows(paced({0: 0.0, 1: 0.0, 2: 0.0}), [0, 1, 2], 2)[0] == [1, 1, 0]
 
 
+def test_shares_that_are_named_hold_from_the_first_window_on() -> None:
+    assert windows(paced({0: 0.0, 1: 0.0}, partition_ratios=[2.5, 1.0]), [0, 1], 20)[0] == [8, 3]
+    three = paced({0: 0.0, 1: 0.0, 2: 0.0}, partition_ratios=[0.2, 6.0, 0.6])
+    assert windows(three, [1, 2], 99)[0] == [30, 3], "among those that are there"
+    assert windows(paced({0: 0.0, 1: 0.0}, partition_ratios=[1.0, 1e6]), [0, 1], 999)[0] == [3, 192]
+
+
 def test_the_body_of_an_epoch_follows_the_counts() -> None:
     assert windows(paced({0: 4.0, 1: 10.0}), [0, 1], 350)[:8] == [[25, 10]] * 8
 
@@ -50,6 +57,13 @@ def test_an_evaluation_longer_than_a_window_makes_the_window_longer() -> None:
 
 def test_in_lockstep_the_last_ranks_go_without_at_an_epochs_end() -> None:
     assert windows(Lockstep(), [0, 1, 2], 7) == [[1, 1, 1], [1, 1, 1], [1, 0, 0]]
+
+
+def test_where_several_batches_make_a_step_windows_hold_whole_ones_but_at_an_epochs_end() -> None:
+    assert windows(Lockstep(4), [0, 1], 18) == [[4, 4], [4, 4], [2, 0]]
+    assert windows(paced({0: 0.0, 1: 0.0}, accumulate=4), [0, 1], 20)[0] == [4, 4]
+    assert windows(paced({0: 4.0, 1: 10.0}, accumulate=4), [0, 1], 350)[:7] == [[28, 12]] * 7
+    assert windows(paced({0: 4.0, 1: 10.0}, accumulate=4), [0, 1], 46) == [[33, 13]]
 
 
 def held(dealer: Paced, batches: int = 90) -> tuple[Pool, list[int]]:

@@ -36,6 +36,7 @@ def test_a_number_that_cannot_be_meant_is_refused_by_name_with_a_fix(argument: s
         ("anchor", 0), ("anchor", 2.0), ("min_anchor", 0), ("max_anchor", 0), ("overhead_target", 0.0),
         ("overhead_target", 1), ("max_batch_diff", -1), ("relax_up", 1), ("meta_controller", "on"), ("guard", "level"),
         ("divergence_threshold", 0), ("partition_ratios", []), ("partition_ratios", [1, 0]), ("partition_ratios", 3),
+        ("speed_hint", 1), ("speed_hint", (0,)), ("speed_hint", (-1, 2.0)), ("speed_hint", (0, 0.5)),
     ],
 )  # fmt: skip
 def test_a_knob_of_the_cadence_that_cannot_be_meant_is_refused_by_name(knob: str, value: object) -> None:
@@ -86,6 +87,13 @@ def test_what_only_the_hub_can_do_is_refused_where_tensors_go_past_it() -> None:
 def test_shares_are_one_per_rank() -> None:
     with pytest.raises(Refused, match="the world has 3 ranks"):
         Settings(32, 5, cadence=Cadence(partition_ratios=[1, 2])).agree("cpu_cadence", 3)
+
+
+def test_the_slowest_rank_that_is_hinted_at_is_one_of_the_world() -> None:
+    assert Cadence(speed_hint=(2, 2.5)).as_elche() == {"speed_hint": [2, 2.5]}
+    Settings(32, 5, cadence=Cadence(speed_hint=(2, 2.5))).agree("cpu_cadence", 3)
+    with pytest.raises(Refused, match="the world has 2 ranks"):
+        Settings(32, 5, cadence=Cadence(speed_hint=(2, 2.5))).agree("cpu_cadence", 2)
 
 
 class Loader:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from flodl_planes import Trainer, local_cluster
+from flodl_planes.rank.permutation import order
 from flodl_wire.faults import Refused
 from flodl_wire.hub_messages import Finished, HubFailed, Notice
 
@@ -108,6 +109,29 @@ def test_a_world_calls_back_on_one_rank_and_saves_that_ranks_state(small_world: 
     assert all(rate == pytest.approx(0.2 * 0.5, rel=0.1) for rate in rates), "both at the schedule's end, scaled by two"
 
 
+@pytest.mark.parametrize("mode", ["cpu_sync", "nccl_sync"])
+def test_in_lockstep_ranks_are_averaged_after_each_step_of_gathered_batches(
+    small_world: Any, here: Path, mode: str
+) -> None:
+    def script() -> None:
+        t = trainer(epochs=1, accumulate=4)
+        t.run()
+        torch.save(t.model.state_dict(), here / f"model-{t.rank}.pt")
+
+    outcome = small_world.run(script, 2, mode)
+    assert outcome.codes == {0: 0, 1: 0}, outcome.output
+    assert outcome.said(Finished)[0].result.rounds == 2
+    torch.manual_seed(0)
+    plain = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for half in order(64, 0, 0).reshape(2, 32):
+        loss(plain, DATA[torch.from_numpy(half)]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for rank in (0, 1):
+        torch.testing.assert_close(torch.load(here / f"model-{rank}.pt"), dict(plain.state_dict()))
+
+
 class Poison:
     """Rank 1's gradients are no numbers, once."""
 
@@ -120,7 +144,7 @@ class Poison:
         return value * torch.nan if local_cluster().rank == 1 and self.done == 2 else value
 
 
-@pytest.mark.parametrize("mode", ["cpu_sync", "cpu_async"])
+@pytest.mark.parametrize("mode", ["cpu_sync", "cpu_cadence", "cpu_async", "nccl_cadence"])
 def test_work_that_is_not_finite_is_left_out_and_the_rank_goes_on(small_world: Any, here: Path, mode: str) -> None:
     def script() -> None:
         t = trainer(loss=Poison(), nan="skip", anchor=2)

@@ -10,9 +10,9 @@ from typing import Protocol
 from flodl_planes.coordinator.pool import Pool, Span
 from flodl_planes.elche.anchor import presumed
 from flodl_planes.elche.cadence import Cadence, Measured
-from flodl_planes.elche.counts import clamp_total, finish_together, share_out, within_spread
+from flodl_planes.elche.counts import clamp_total, finish_together, half_away, share_out, within_spread
 from flodl_planes.elche.overshoot import Overshoot
-from flodl_planes.elche.settings import read_settings
+from flodl_planes.elche.settings import MAX_SPEED_RATIO, read_settings
 from flodl_wire.plane_messages import Gpu, Terms
 
 # Ours: batches per rank of the very first window. Nothing is known yet, so everyone gets as many, and the fast wait
@@ -83,18 +83,21 @@ class Dealer(Protocol):
 
 
 class Lockstep:
-    """cpu_sync: one batch each per average, in rank order, so that averaging equals data-parallel SGD on the same
-    batches.
+    """cpu_sync: one step's batches each per average, in rank order, so that averaging equals data-parallel SGD on the
+    same batches.
     """
 
     anchor_rank: int | None = None
     ahead = False
     holds_back = False
 
+    def __init__(self, accumulate: int = 1) -> None:
+        self._accumulate = accumulate
+
     def deal(
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
     ) -> dict[int, list[Span]]:
-        return {rank: pool.take(1) for rank in ranks}
+        return {rank: pool.take(self._accumulate) for rank in ranks}
 
     def further(
         self,
@@ -165,6 +168,9 @@ class Paced:
     ) -> dict[int, list[Span]]:
         self._held, self._last = 0, False
         counts = self._counts(pool.batches, ranks, epoch_batches, busy_ms)
+        step = self.cadence.settings.accumulate
+        if sum(counts.values()) < pool.batches:
+            counts = {rank: -(-count // step) * step for rank, count in counts.items()}
         limit = self.cadence.settings.max_batch_diff
         if limit is not None:
             counts = within_spread(counts, limit)  # what is left over is the next window's
@@ -234,10 +240,15 @@ class Paced:
         return {rank: self.cadence.smoothed(rank) or slow or 1.0 for rank in ranks}
 
     def _probe(self, left: int, ranks: Sequence[int]) -> dict[int, int]:
+        ratios = self.cadence.settings.partition_ratios
+        few = min(self.cadence.anchor, PROBE_BATCHES)
         if self.cadence.settings.speed_hint:
             wanted = {rank: self.cadence.counts[rank] for rank in ranks}
+        elif ratios:
+            least = min(ratios[rank] for rank in ranks)
+            wanted = {rank: half_away(few * min(ratios[rank] / least, MAX_SPEED_RATIO)) for rank in ranks}
         else:
-            wanted = dict.fromkeys(ranks, min(self.cadence.anchor, PROBE_BATCHES))
+            wanted = dict.fromkeys(ranks, few)
         return clamp_total(wanted, left)
 
 
@@ -283,6 +294,6 @@ def dealer_for(mode: str, terms: Terms, gpus: Mapping[int, Gpu | None]) -> Deale
     """The dealer of a mode for the ranks in `gpus`. Raises Refused for cadence settings that cannot be used."""
     settings = read_settings(terms.elche, len(gpus))
     if mode.endswith("_sync"):
-        return Lockstep()
+        return Lockstep(settings.accumulate)
     cadence = Cadence(gpus, settings, presumed(gpus))
     return Free(cadence) if mode == "cpu_async" else Paced(cadence)

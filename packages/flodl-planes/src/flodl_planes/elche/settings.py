@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overhead_target: float = 0.05
     max_batch_diff: int | None = None  # largest change of a count per window; None: none
     relax_up: bool = False
+    accumulate: int = 1  # batches that make one step of a rank: windows hold whole ones
     progressive: bool = True  # a rank that is done before the others is dealt more of the window
     max_overshoot: int | None = None  # cpu_async: pins how far a rank may run ahead of an average; None: 3 to 15
     speed_hint: tuple[int, float] | None = None  # (slowest rank, how many times faster the others are)
@@ -76,6 +77,8 @@ def read_settings(terms: Mapping[str, Any], world_size: int) -> Settings:
         raise refuse("max_batch_diff is 0 or more")
     if settings.max_overshoot is not None and settings.max_overshoot < 0:
         raise refuse("max_overshoot is 0 or more")
+    if settings.accumulate < 1:
+        raise refuse("accumulate is 1 or more")
     ratios = settings.partition_ratios
     if ratios is not None and (len(ratios) != world_size or min(ratios) <= 0):
         raise refuse(f"partition_ratios takes one positive number per rank, {world_size} here")

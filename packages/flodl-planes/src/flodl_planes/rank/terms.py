@@ -36,6 +36,8 @@ class Cadence:
     max_overshoot: int | None = None
     meta_controller: bool | None = None
     progressive: bool | None = None
+    speed_hint: tuple[int, float] | None = None
+    accumulate: int | None = None
 
     def check(self) -> None:
         """Raises Refused naming the first knob that cannot be meant."""
@@ -94,6 +96,13 @@ class Cadence:
                 ratios,
                 "they are the ranks' shares of the work",
                 "use one positive number per rank, e.g. [2.5, 1]",
+            )
+        if self.speed_hint is not None and not _is_hint(self.speed_hint):
+            raise refuse(
+                "speed_hint",
+                self.speed_hint,
+                "it is the slowest rank, and how many times as fast the others are",
+                "use a rank and a number of 1 or more, e.g. (1, 2.5)",
             )
 
     def as_elche(self) -> dict[str, Any]:
@@ -197,9 +206,19 @@ class Settings:
         ratios = self.cadence.partition_ratios
         if ratios is not None and len(ratios) != world_size:
             raise refuse("partition_ratios", ratios, f"the world has {world_size} ranks", "give one number per rank")
+        hint = self.cadence.speed_hint
+        if hint is not None and hint[0] >= world_size:
+            raise refuse("speed_hint", hint, f"the world has {world_size} ranks", f"name one of 0 to {world_size - 1}")
         chosen = self.safety.callback_rank
         if chosen is not None and chosen >= world_size:
             raise refuse("callback_rank", chosen, f"the world has {world_size} ranks", f"use 0 to {world_size - 1}")
+
+
+def _is_hint(given: Any) -> bool:
+    if not (isinstance(given, (list, tuple)) and len(given) == 2):
+        return False
+    rank, ratio = given
+    return is_whole(rank) and rank >= 0 and is_number(ratio) and ratio >= 1
 
 
 def check_trained(mode: str) -> None:

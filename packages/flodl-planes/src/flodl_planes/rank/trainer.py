@@ -84,6 +84,7 @@ class Trainer:
         max_batch_diff: int | None = None,
         relax_up: bool | None = None,
         partition_ratios: list[float] | None = None,
+        speed_hint: tuple[int, float] | None = None,
         guard: str | None = None,
         divergence_threshold: float | None = None,
         max_overshoot: int | None = None,
@@ -121,13 +122,15 @@ class Trainer:
             max_overshoot,
             meta_controller,
             progressive if progressive is not None or accumulate == 1 else False,  # pieces would cut steps short
+            speed_hint,
+            None if accumulate == 1 else accumulate,
         )
         averaging = Averaging(wire, outer, outer_lr, outer_momentum)
         safety = Safety.read(max_failure, checkpoint_every, resume, stall_timeout, nan, callback_rank)
+        self._conveniences = Conveniences(clip_norm, accumulate, amp, scheduler, scheduler_by, lr_scale_ratio)
         self._settings = Settings(
             batch_size, epochs, seed, workers, mode, gamma, cadence, averaging.wire, averaging.as_outer(), safety
         )
-        self._conveniences = Conveniences(clip_norm, accumulate, amp, scheduler, scheduler_by, lr_scale_ratio)
         self._callbacks = Callbacks(evaluate, on_epoch, on_checkpoint)
         misuse.check_functions(model=model, optimizer=optimizer, loss=loss, collate=collate, **vars(self._callbacks))
         check_dataset(data, 1)
