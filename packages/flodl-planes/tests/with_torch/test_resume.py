@@ -58,12 +58,18 @@ class Loss:
 
     def __call__(self, model: nn.Module, batch: Any) -> torch.Tensor:
         if self.done == self.after:
-            end = time.monotonic() + 30
-            while self.behind and not self.behind.exists() and time.monotonic() < end:
-                threading.Event().wait(0.01)
+            if self.behind:
+                wait_for_file(self.behind)
             raise self.error
         self.done += 1
         return F.mse_loss(model(batch[0]), batch[1])
+
+
+def wait_for_file(path: Path) -> None:
+    end, pause = time.monotonic() + 30, threading.Event()
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} in 30 s"
+        pause.wait(0.01)
 
 
 def trainer(**changed: Any) -> Trainer:
@@ -290,9 +296,9 @@ def test_each_run_of_a_chain_in_another_mode_does_every_sample_once(
     for mode, after, changed in chain:
 
         def script(after: int | None = after, changed: dict[str, Any] = changed, path: str | None = path) -> None:
-            # an average must have been kept: in cpu_async this rank does not wait for the other one
-            kept = small_world.paths / "run" / "checkpoint.safetensors"
-            loss = Loss(after if local_cluster().rank == 0 else None, behind=kept)
+            # there must have been an average, whose line this is: in cpu_async this rank does not wait for the other one
+            averaged = small_world.paths / "run" / "metrics.jsonl"
+            loss = Loss(after if local_cluster().rank == 0 else None, behind=averaged)
             windows = {"anchor": 2, "max_anchor": 2, "max_batch_diff": 0}  # of two batches each, whoever is quicker
             often = {"checkpoint_every": "0.001s", "epochs": 2, "data": Numbers(samples=samples)}
             trainer(loss=loss, resume=path, **often, **windows, **changed).run()
