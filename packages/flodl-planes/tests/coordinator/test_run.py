@@ -3,7 +3,7 @@
 from typing import Any
 
 from flodl_planes.coordinator.hub_events import Exit, SendRank, StartRound, Tick, WriteCheckpoint
-from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
+from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RelayLost, RoundDone
 from flodl_wire import hub_messages
 from flodl_wire.plane_messages import Deposit, Dismiss, EvalDone, Finish, Gpu
 
@@ -250,9 +250,22 @@ def test_a_command_that_averages_nothing_is_no_failure(paper: Any) -> None:
         assert world.tell(hub_messages.RankGone(rank, True, "exit 0", 0)) == []
 
 
+def test_nor_is_the_end_of_its_host_while_others_are_still_at_it(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1]})
+    world.form()
+    for host, ranks in world.hosts.items():
+        world.tell(RelayJoined(host, ranks))
+    world.tell(hub_messages.RankGone(0, True, "exit 0", 0))
+    world.tell(RelayLost("a", "the other side closed it", None))
+    assert world.tick(9.0) == [] and not world.over
+    world.tell(hub_messages.RankGone(1, True, "exit 0", 0))
+    assert world.tell(hub_messages.Stop("done")) == [Exit(0)]
+
+
 def test_but_not_when_another_rank_wants_to_train(paper: Any) -> None:
     world = paper({"here": [0, 1]})
     world.form()
     world.tell(hub_messages.RankGone(0, True, "exit 0", 0))
     world.tell(FromRank(1, world.hello(1)))
     assert world.failure().what == "cannot begin: rank 0 has ended already"
+    assert world.told(hub_messages.RankIn) == [hub_messages.RankIn(1)], "the launcher says who waits for whom"

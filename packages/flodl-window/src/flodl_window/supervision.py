@@ -342,11 +342,10 @@ class Supervision:
         return self.losses[-1].incident if report.code in TOLERANCE_CODES and self.losses else None
 
     def _left_clean(self, life: RankLife, now: float) -> None:
-        """Exit 0. Before training it is nobody's business yet: a command that never averages anything is a fair
-        command.
+        """Exit 0. Before training it is no loss: a command that never averages anything is a fair command. The hub is
+        told all the same, or it would take the end of the host's relay for a loss.
         """
-        if self.began or self.mode == modes.TORCH:
-            self.out.append(TellHub(RankGone(life.rank, True, "exit 0", 0)))
+        self.out.append(TellHub(RankGone(life.rank, True, "exit 0", 0)))
         self.check_early_leave(now)
 
     def check_early_leave(self, now: float) -> None:

@@ -172,9 +172,10 @@ class Coordinator:
         orders: list[HubOrder] = [Tell(to_launcher.RankIn(rank))]
         gone = self.cohort.ranks(LEFT)
         if gone:
-            raise Broken(
+            early = Broken(
                 "left-early", f"cannot begin: rank {gone[0]} has ended already", "others want to train", _WHOLE
             )
+            return [*orders, *self._fail(early, now)]
         if len(self.cohort.hellos) < self.cohort.size:
             return orders
         fault = disagreement(self.cohort.hellos, self.mode)
