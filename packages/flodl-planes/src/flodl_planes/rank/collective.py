@@ -22,12 +22,12 @@ from torch._C._distributed_c10d import PrefixStore
 from flodl_planes.plane.kernels import exact_weights
 from flodl_planes.plane.layout import MEAN, Layout
 from flodl_planes.plane.words import wait_until
-from flodl_planes.rank.drift import DTYPES
+from flodl_planes.rank.flat import section_of, summed_in
 from flodl_planes.rank.reach import Interrupted, Meeting
 from flodl_planes.rank.rendezvous import connect
 from flodl_wire import deadlines
 from flodl_wire.faults import Refused
-from flodl_wire.plane_messages import Round, Section
+from flodl_wire.plane_messages import Round
 
 STALL_S = 300.0  # a collective that takes longer has failed; a death is told of much sooner
 
@@ -58,7 +58,7 @@ class Collective:
         self._group: Any = None
         self._busy = False  # with a collective that has not come to its end
         self._store: Any = None
-        self._parts = [(section, part(flat, section)) for section in layout.sections]
+        self._parts = [(section, section_of(flat, section)) for section in layout.sections]
         self._averages: dict[int, torch.Tensor] = {}
 
     def average(self, round: Round, turned: Callable[[], bool]) -> bool:
@@ -102,7 +102,7 @@ class Collective:
     def copy_average(self, into: Any) -> None:
         """The average as bytes in the live layout, in a buffer of this host."""
         for index, (section, _) in enumerate(self._parts):
-            part(torch.frombuffer(into, dtype=torch.uint8), section).copy_(self._averages[index])
+            section_of(into, section).copy_(self._averages[index])
 
     def give_up(self) -> None:
         """Part with the group, whatever state it is in."""
@@ -126,13 +126,13 @@ class Collective:
             return [self._broadcast(index, mine, round.leader, round)]
         if len(round.weights) == 1:  # every bit as it was
             return [self._broadcast(index, mine, int(next(iter(round.weights))), round)]
-        wide = mine.dtype if mine.dtype is torch.float64 else torch.float32
+        wide = summed_in(mine)
         total = self._room(index, mine, wide)
         weight = exact_weights(round.weights, section.dtype).get(self._rank)
         if weight is None:
             total.zero_()
         else:
-            torch.mul(mine if mine.dtype is wide else mine.to(wide), float(weight), out=total)
+            torch.mul(mine.to(wide), float(weight), out=total)
         return [self._group.allreduce([total])]
 
     def _broadcast(self, index: int, mine: torch.Tensor, root: int, round: Round) -> Any:
@@ -148,12 +148,6 @@ class Collective:
         if room is None or room.dtype is not dtype:
             room = self._averages[index] = torch.empty(mine.shape, dtype=dtype, device=mine.device)
         return room
-
-
-def part(flat: torch.Tensor, section: Section) -> torch.Tensor:
-    """The section's elements as a view of `flat`."""
-    dtype = DTYPES[section.dtype] if section.op == MEAN else torch.uint8
-    return flat[section.offset : section.offset + section.elements * dtype.itemsize].view(dtype)
 
 
 def _group(store: Any, index: int, size: int, device: torch.device) -> Any:

@@ -9,17 +9,14 @@ since holds exactly the average afterwards.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from flodl_planes.plane.layout import MEAN, Layout
-from flodl_planes.rank.drift import DTYPES, NOTHING, norm
+from flodl_planes.rank.drift import norm, relative
+from flodl_planes.rank.flat import AVERAGED, section_of, summed_in
 from flodl_planes.rank.schema import Adopted, Slot, view_of
-from flodl_wire.plane_messages import Section
 
 Bytes = NDArray[np.uint8]
 
@@ -67,7 +64,7 @@ class Corrected:
                 self._module.settle()  # a tensor may have been bound anew since
                 for section in self._layout.sections:
                     if section.op == MEAN:
-                        _carry_over(*(_part(buffer, section) for buffer in (self._own, self._snapshot, average)))
+                        _carry_over(*(section_of(buffer, section) for buffer in (self._own, self._snapshot, average)))
                 for own, before, taken in self._taken(self._own, self._snapshot, average):
                     own.copy_(taken + (own - before) if _counts(own) else taken)
         return drift
@@ -81,24 +78,23 @@ class Corrected:
         moved = size = 0.0
         for section in self._layout.sections:
             if section.op == MEAN:
-                before, after = _part(self._snapshot, section), _part(average, section)
-                moved += float(torch.dist(_wide(before), _wide(after))) ** 2
+                before, after = section_of(self._snapshot, section), section_of(average, section)
+                wide = summed_in(after)
+                moved += float(torch.dist(before.to(wide), after.to(wide))) ** 2
                 size += norm(after) ** 2
-        if not (math.isfinite(moved) and math.isfinite(size)):
-            return None
-        return math.sqrt(moved) / math.sqrt(size) if math.sqrt(size) > NOTHING else 0.0
+        return relative(moved, size)
 
     def _correct_on_device(self, average: Bytes) -> None:
         """The difference is made here, in the snapshot's place, and added over there."""
         for section in self._layout.sections:
             if section.op == MEAN:
-                before = _part(self._snapshot, section)
-                torch.sub(_part(average, section), before, out=before)
+                before = section_of(self._snapshot, section)
+                torch.sub(section_of(average, section), before, out=before)
         for slot, offset in zip(self._slots, self._layout.offsets, strict=True):
             registry, key = slot.places[0]
             tensor = registry[key].detach()
             change, taken = view_of(self._snapshot, tensor, offset), view_of(average, tensor, offset)
-            if tensor.dtype in _MEANT:
+            if tensor.dtype in AVERAGED:
                 tensor.add_(change.to(self._device))
             elif _counts(tensor):
                 tensor.add_((taken - change).to(self._device))
@@ -110,11 +106,8 @@ class Corrected:
         return [
             tuple(view_of(buffer, slot.tensor, offset) for buffer in buffers)
             for slot, offset in zip(self._slots, self._layout.offsets, strict=True)
-            if slot.tensor.dtype not in _MEANT and slot.tensor.numel()
+            if slot.tensor.dtype not in AVERAGED and slot.tensor.numel()
         ]
-
-
-_MEANT = tuple(DTYPES.values())
 
 
 def _carry_over(own: torch.Tensor, before: torch.Tensor, average: torch.Tensor) -> None:
@@ -129,11 +122,3 @@ def _carry_over(own: torch.Tensor, before: torch.Tensor, average: torch.Tensor) 
 def _counts(tensor: torch.Tensor) -> bool:
     """Whole numbers go on counting from where the leader's stand; masks and the like are the leader's."""
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
-
-
-def _wide(part: torch.Tensor) -> torch.Tensor:
-    return part if part.dtype in (torch.float32, torch.float64) else part.float()
-
-
-def _part(buffer: Any, section: Section) -> torch.Tensor:
-    return torch.frombuffer(buffer, dtype=DTYPES[section.dtype], count=section.elements, offset=section.offset)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 
 from flodl_planes.plane.layout import MEAN, Layout
-from flodl_planes.rank.schema import DTYPES
+from flodl_planes.rank.flat import DTYPES, piece, section_of, summed_in
 from flodl_wire.plane_messages import TensorSpec
-
-_KINDS = {name: dtype for dtype, name in DTYPES.items()}
 
 
 class Finite:
@@ -19,35 +18,19 @@ class Finite:
     """
 
     def __init__(self, layout: Layout, tensors: list[TensorSpec], live: Any) -> None:
-        self._parts = [
-            _piece(live, _KINDS[section.dtype], section.offset, section.elements)
-            for section in layout.sections
-            if section.op == MEAN
-        ]
+        self._parts = [section_of(live, section) for section in layout.sections if section.op == MEAN]
         self._tensors = tensors
         self._offsets = layout.offsets
         self._live = live
 
     def culprit(self) -> str:
         """The first tensor that holds an infinity or no number; "" for none."""
-        if all(bool(torch.isfinite(part.sum(dtype=_wide(part)))) for part in self._parts):
+        if all(bool(torch.isfinite(part.sum(dtype=summed_in(part)))) for part in self._parts):
             return ""
         for spec, offset in zip(self._tensors, self._offsets, strict=True):
-            kind = _KINDS[spec.dtype]
-            count = 1
-            for side in spec.shape:
-                count *= side
-            floats = kind.is_floating_point and count > 0
-            if floats and not bool(torch.isfinite(_piece(self._live, kind, offset, count)).all()):
+            dtype = DTYPES[spec.dtype]
+            if dtype.is_floating_point and not bool(
+                torch.isfinite(piece(self._live, dtype, offset, prod(spec.shape))).all()
+            ):
                 return spec.name
         return ""  # a sum too large for its dtype, of numbers that are none
-
-
-def _piece(live: Any, kind: torch.dtype, offset: int, count: int) -> torch.Tensor:
-    if isinstance(live, torch.Tensor):
-        return live[offset : offset + count * kind.itemsize].view(kind)
-    return torch.frombuffer(live, dtype=kind, count=count, offset=offset)
-
-
-def _wide(part: torch.Tensor) -> torch.dtype:
-    return torch.float64 if part.dtype == torch.float64 else torch.float32

@@ -19,26 +19,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from flodl_planes.rank.flat import AVERAGED, NAMES, piece
 from flodl_wire.faults import Refused
 from flodl_wire.plane_messages import TensorSpec
-
-DTYPES: dict[torch.dtype, str] = {
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-    torch.complex64: "C64",
-    torch.complex128: "C128",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}
-MEANS = ("F32", "F64", "BF16", "F16")  # averaged; any other dtype is taken from one rank
 
 
 @dataclass
@@ -53,7 +36,7 @@ class Slot:
 
     @property
     def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, list(self.tensor.shape), DTYPES[self.tensor.dtype], self.kind, self.ties)
+        return TensorSpec(self.name, list(self.tensor.shape), NAMES[self.tensor.dtype], self.kind, self.ties)
 
 
 def slots_of(model: nn.Module) -> list[Slot]:
@@ -112,7 +95,7 @@ def _check(name: str, tensor: torch.Tensor, kind: str) -> None:
             "keep such a tensor out of the model's state (persistent=False)",
         )
     learns = kind == "param" and tensor.requires_grad
-    if DTYPES.get(tensor.dtype) not in MEANS and (learns or tensor.dtype not in DTYPES):
+    if tensor.dtype not in AVERAGED and (learns or tensor.dtype not in NAMES):
         raise Refused(
             "bad-tensor",
             what,
@@ -205,11 +188,7 @@ def view_of(live: Any, like: torch.Tensor, offset: int) -> torch.Tensor:
 
     Each is a storage of its own, or `torch.save(model.state_dict())` would refuse to write one storage of two dtypes.
     """
-    if like.numel() == 0:
-        return torch.empty(like.shape, dtype=like.dtype)
-    if isinstance(live, torch.Tensor):  # on a device, where the module keeps its own storage
-        return live[offset : offset + like.numel() * like.element_size()].view(like.dtype).view(like.shape)
-    return torch.frombuffer(live, dtype=like.dtype, count=like.numel(), offset=offset).view(like.shape)
+    return piece(live, like.dtype, offset, like.numel()).view(like.shape)
 
 
 def _changed(slot: Slot, tensor: torch.Tensor | None, view: torch.Tensor) -> Refused:

@@ -14,19 +14,18 @@ import numpy as np
 import torch
 
 from flodl_planes.plane.segment import Segment
-from flodl_planes.rank.schema import DTYPES
+from flodl_planes.rank.flat import DTYPES, NAMES
 from flodl_planes.records import tensor_file
 from flodl_wire.faults import Broken
 
 KEY = "tree"
-_KINDS = {name: dtype for dtype, name in DTYPES.items()}
 
 
 def pack(tree: Any) -> tuple[Segment, list[str]]:
     """The file in shared memory of its own, and the paths of what had to be left out."""
     packer = _Packer()
     text = json.dumps(packer.take(tree, ""), allow_nan=True)
-    listed = [(name, DTYPES[tensor.dtype], list(tensor.shape)) for name, tensor in packer.tensors.items()]
+    listed = [(name, NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in packer.tensors.items()]
     header = tensor_file.write_header(listed, {KEY: text})
     sizes = [tensor.numel() * tensor.element_size() for tensor in packer.tensors.values()]
     segment = Segment.create("state", len(header) + sum(sizes))
@@ -57,7 +56,7 @@ def unpack(data: memoryview) -> Any:
         for name, entry in header.entries.items():
             start = header.data + entry.start
             raw = bytearray(data[start : start + entry.nbytes])
-            kind = _KINDS[entry.dtype]
+            kind = DTYPES[entry.dtype]
             flat = torch.frombuffer(raw, dtype=kind) if raw else torch.empty(0, dtype=kind)
             tensors[name] = flat.view(entry.shape)
         return _put_together(tree, tensors)
@@ -76,7 +75,7 @@ class _Packer:
     def take(self, value: Any, path: str) -> Any:
         if isinstance(value, torch.Tensor):
             name = f"{len(self.tensors)}{path}"
-            if value.dtype not in DTYPES or value.layout is not torch.strided:
+            if value.dtype not in NAMES or value.layout is not torch.strided:
                 self.left_out.append(path[1:])
                 return None
             self.tensors[name] = value
