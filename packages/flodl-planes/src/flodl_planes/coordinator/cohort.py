@@ -67,8 +67,17 @@ class Cohort:
         keep = {self.members[rank].place.host for rank in self.living}
         return [host for host in self.hosts if host in keep and host not in self.lost_hosts]
 
+    def where(self, rank: int) -> str:
+        """``rank 3 on node-b``, for sentences."""
+        return f"rank {rank} on {self.members[rank].place.host}"
+
     def ranks_of(self, host: str) -> list[int]:
         return [rank for rank, member in self.members.items() if member.place.host == host]
+
+    @property
+    def losses(self) -> str:
+        """Who is dead and why, in a sentence's words; "" for nobody."""
+        return "; ".join(f"{self.where(rank)}: {self.members[rank].why}" for rank in self.ranks(DEAD))
 
     def intolerable(self, max_failure: int | float | None, direct: bool = False) -> Fault | None:
         """The fault when more ranks are dead than the run accepts: none left, `max_failure` of them (a share below 1 is
@@ -77,7 +86,7 @@ class Cohort:
         dead = self.ranks(DEAD)
         if not dead:
             return None
-        who = "; ".join(f"rank {rank} on {self.members[rank].place.host}: {self.members[rank].why}" for rank in dead)
+        who = self.losses
         if not self.ranks(READY, SILENT, LEFT):
             return Broken("all-lost", "cannot go on training: every rank is lost", who)
         limit = self.limit(max_failure)

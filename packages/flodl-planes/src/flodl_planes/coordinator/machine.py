@@ -32,7 +32,6 @@ from flodl_planes.coordinator.hub_events import (
     FindCheckpoint,
     HubEvent,
     HubOrder,
-    Rescue,
     RoundNotBegun,
     SendRank,
     Tell,
@@ -40,7 +39,7 @@ from flodl_planes.coordinator.hub_events import (
 )
 from flodl_planes.coordinator.reports import Reports, not_finite
 from flodl_planes.coordinator.roads import LIMITS, Limits, Roads
-from flodl_planes.coordinator.stalls import Stalls, waited_for
+from flodl_planes.coordinator.stalls import Stalls, awaited
 from flodl_planes.coordinator.training import Training
 from flodl_planes.coordinator.transport_events import (
     FromRank,
@@ -206,7 +205,7 @@ class Coordinator:
             if found.cursor.unevaluated and first.terms.evaluates:
                 self.reports.unevaluated(training.accounts.epochs[-1], first.terms.dataset, now)
             self.accounts.resumed = found.path
-            orders.append(Tell(Notice(narration.resumed_line(found.cursor, found.path, first.terms.epochs))))
+            orders.append(Tell(Notice(f"goes on from {found.path}: {found.cursor.stands(first.terms.epochs)}")))
         began = to_launcher.TrainingBegan(narration.began_line(first.terms, self.cohort, first))
         return [*orders, Tell(began), *training.begin(now, given=found.cursor is not None, state=found.state)]
 
@@ -279,7 +278,7 @@ class Coordinator:
     def _poisoned(
         self, rank: int, deposit: Deposit, training: Training, reports: Reports, now: float
     ) -> list[HubOrder]:
-        where = f"rank {rank} on {self.cohort[rank].place.host}"
+        where = self.cohort.where(rank)
         if training.terms.nan != "skip":
             return self._fail(not_finite(where, deposit), now, rank)
         return reports.left_out(rank, where, deposit.poisoned, training.held(rank), now)
@@ -315,7 +314,7 @@ class Coordinator:
     def _gone(self, event: RankGone, now: float) -> list[HubOrder]:
         if event.rank not in self.cohort or self.cohort[event.rank].state in (DEAD, LEFT):
             return []
-        where = f"rank {event.rank} on {self.cohort[event.rank].place.host}"
+        where = self.cohort.where(event.rank)
         if event.code:
             return self._fail(Broken("rank-failed", f"{where} failed", event.why), now, event.rank)
         if self.phase == "leaving":
@@ -323,19 +322,14 @@ class Coordinator:
         if event.clean and self.phase == "loading" and not self.cohort.hellos:
             return self._left(event.rank, now)  # a command that averages nothing is a fair command
         if event.clean:
-            fault = Broken(
-                "left-early",
-                f"{where} ended before training was over",
-                event.why,
-                _WHOLE,
-            )
-            return self._fail(fault, now, event.rank)
+            early = Broken("left-early", f"{where} ended before training was over", event.why, _WHOLE)
+            return self._fail(early, now, event.rank)
         return self._dead(event.rank, event.why, now)
 
     def _dead(self, rank: int, why: str, now: float) -> list[HubOrder]:
         member = self.cohort[rank]
-        member.state, member.why = DEAD, self._stalls.why(rank, why, now)
-        where = f"rank {rank} on {member.place.host}"
+        member.state, member.why = DEAD, self._stalls.why(rank, why)
+        where = self.cohort.where(rank)
         training, reports = self.training, self.reports
         if training is None or reports is None:
             return self._fail(Broken("lost-before-training", f"cannot begin: {where} is lost", why), now, rank)
@@ -360,8 +354,7 @@ class Coordinator:
         failed = self._failing.due(training, now)
         if failed:
             return [*orders, *self._dispatch(failed, now)]
-        awaited = waited_for(training, self.cohort.living, self.phase, self._applied, now)
-        orders += self._stalls.expel(training, awaited, training.issued_at, now)
+        orders += self._stalls.expel(training, awaited(training, self.phase, self._applied, now), now)
         if self.phase == "leaving":
             return orders
         barred = self._roads.barred(training, self.mode, self.limits, now)
@@ -388,17 +381,12 @@ class Coordinator:
         return [*orders, Tell(to_launcher.Trained()), *(SendRank(rank, Finish(result)) for rank in self.cohort.living)]
 
     def _leaving(self, rank: int, message: Leaving, now: float) -> list[HubOrder]:
-        where = f"rank {rank} on {self.cohort[rank].place.host}"
+        where = self.cohort.where(rank)
         if message.error:
             return self._fail(Broken("rank-failed", f"{where} failed", message.error), now, rank)
         if self.phase != "leaving":
-            fault = Broken(
-                "left-early",
-                f"{where} left before training was over",
-                "its loop over t.epochs() ended early",
-                _WHOLE,
-            )
-            return self._fail(fault, now, rank)
+            why = "its loop over t.epochs() ended early"
+            return self._fail(Broken("left-early", f"{where} left before training was over", why, _WHOLE), now, rank)
         return self._left(rank, now)
 
     def _left(self, rank: int, now: float) -> list[HubOrder]:
@@ -409,13 +397,8 @@ class Coordinator:
         return [Tell(to_launcher.Finished(self._result)), Exit(0)]
 
     def _figures(self, why: str = "", verdict: str = "done") -> RunResult:
-        lost = [
-            f"rank {rank} on {self.cohort[rank].place.host}: {self.cohort[rank].why}"
-            for rank in self.cohort.ranks(DEAD)
-        ]
-        result = self.accounts.result(
-            self.run, self.mode, verdict=verdict, degraded=bool(lost), why=why or "; ".join(lost)
-        )
+        lost = self.cohort.losses
+        result = self.accounts.result(self.run, self.mode, verdict=verdict, degraded=bool(lost), why=why or lost)
         result.collective = next((hello.collective for hello in self.cohort.hellos.values() if hello.collective), None)
         return result
 
@@ -432,12 +415,7 @@ class Coordinator:
         return [*dismissed, Tell(told), *self._rescue(fault.code), Exit(1)]
 
     def _rescue(self, code: str) -> list[HubOrder]:
-        """The run fails: its last average is worth keeping, unless it is on the disk already or is none."""
-        training = self.training
-        if training is None or training.saving.settled or training.decided_round <= training.saving.saved:
-            return []
-        reason = standing.REASONS.get(code, "run_failed")
-        return [Rescue(standing.cursor(training, self.run, self.mode, reason), training.decided_round)]
+        return [] if self.training is None else standing.rescue(self.training, self.run, self.mode, code)
 
     def _stopped(self, event: Stop) -> list[HubOrder]:
         self.phase = "over"

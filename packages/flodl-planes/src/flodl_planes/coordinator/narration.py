@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from flodl_planes.coordinator.accounting import Accounts, Tally
 from flodl_planes.coordinator.cohort import Cohort
 from flodl_planes.coordinator.pool import Span
 from flodl_planes.coordinator.training import Training
-from flodl_planes.records.cursor import Cursor
 from flodl_wire.hub_messages import EpochDone, Progress, RankProgress
 from flodl_wire.plane_messages import RankHello, Terms
 from flodl_wire.result import EpochResult
@@ -19,13 +19,7 @@ STALLED_TIMES = 10.0
 
 def began_line(terms: Terms, cohort: Cohort, hello: RankHello) -> str:
     """``cpu_cadence on 3 ranks: 1,437 samples, 12 epochs of 45 batches, 61,706 parameters; int8 between boxes``."""
-    parameters = 0
-    for tensor in hello.tensors:
-        if tensor.kind == "param":
-            elements = 1
-            for side in tensor.shape:
-                elements *= side
-            parameters += elements
+    parameters = sum(prod(tensor.shape) for tensor in hello.tensors if tensor.kind == "param")
     batches = -(-terms.dataset // terms.batch_size)
     over = " over gloo (the ranks run on the processor)" if hello.collective == "gloo" else ""
     return (
@@ -44,14 +38,6 @@ def _averaging(terms: Terms, hosts: int) -> str:
     if terms.outer:
         parts.append("{kind} over the averages (lr {lr:g}, momentum {momentum:g})".format(**terms.outer))
     return "".join(f"; {part}" for part in parts)
-
-
-def resumed_line(cursor: Cursor, path: str, epochs: int) -> str:
-    """``goes on from runs/…/checkpoint.safetensors: epoch 3 of 12, 640 of 1,437 samples of it are done``."""
-    if cursor.owes_evaluation(epochs):
-        return f"goes on from {path}: all epochs are done, only the last evaluation is missing"
-    done = f", {cursor.samples:,} of {_count(cursor.dataset, 'sample')} of it are done" if cursor.merged else " begins"
-    return f"goes on from {path}: epoch {cursor.epoch + 1}{done}"
 
 
 def epoch_line(result: EpochResult, epochs: int, tally: Tally) -> str:

@@ -67,6 +67,6 @@ class Roads:
             f"cannot average in mode {mode}: it needs direct reach between the ranks"
             if message.forming
             else f"cannot average in mode {mode}",
-            f"rank {rank} on {training.cohort[rank].place.host}: {message.error}",
+            f"{training.cohort.where(rank)}: {message.error}",
             "open all TCP ports between the hosts, or use --mode cpu_cadence, which needs the controller's port only",
         )

@@ -15,36 +15,36 @@ from flodl_wire.hub_messages import Expelled
 
 
 class Stalls:
-    """Who was to be ended for it, and since when they had stood still."""
+    """Who was to be ended for it, and when; and for how many seconds they had stood still by then."""
 
     def __init__(self) -> None:
-        self._since: dict[int, float] = {}
         self._tried: dict[int, float] = {}
+        self._stood_s: dict[int, float] = {}
 
-    def expel(self, training: Training, waited_for: list[int], since: float, now: float) -> list[HubOrder]:
-        """End who of `waited_for` has stood still for `stall_timeout` since then; and again after as long, for it may
-        have been another's fault.
+    def expel(self, training: Training, awaited: list[int], now: float) -> list[HubOrder]:
+        """End who of `awaited` has stood still for `stall_timeout` since their plans were issued; and again after as
+        long, for it may have been another's fault.
         """
-        limit = training.terms.stall_timeout
+        limit, since = training.terms.stall_timeout, training.issued_at
         if limit is None or now - since < limit:
             return []
         orders: list[HubOrder] = []
-        for rank in waited_for:
+        for rank in awaited:
             if now - max(since, self._tried.get(rank, 0.0)) >= limit:
-                self._tried[rank] = now
-                self._since[rank] = since
+                self._tried[rank], self._stood_s[rank] = now, now - since
                 orders += [Tell(Expelled(rank, now - since)), Expel(rank)]
         return orders
 
-    def why(self, rank: int, why: str, now: float) -> str:
-        """Why a rank is dead, if it was for this."""
-        if rank not in self._since:
+    def why(self, rank: int, why: str) -> str:
+        """Why a rank is dead: `why`, unless it was for this; of that the launcher may not have heard in time."""
+        if rank not in self._stood_s:
             return why
-        return f"it stood still for {now - self._since[rank]:.0f} s and was ended (stall_timeout)"
+        return f"it stood still for {self._stood_s[rank]:.0f} s and was ended (stall_timeout)"
 
 
-def waited_for(training: Training, living: list[int], phase: str, applied: Collection[int], now: float) -> list[int]:
+def awaited(training: Training, phase: str, applied: Collection[int], now: float) -> list[int]:
     """Ranks that the run cannot go on without, or cannot end without. `applied`: who has the last average."""
+    living = training.cohort.living
     if phase == "training":
         limit = training.terms.stall_timeout or 0.0
         return [rank for rank in living if narration.stalled(training, rank, now, limit)]

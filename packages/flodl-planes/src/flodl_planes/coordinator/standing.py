@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from flodl_planes.coordinator.hub_events import HubOrder, Rescue
 from flodl_planes.coordinator.training import Training
 from flodl_planes.elche import snapshot
 from flodl_planes.records.cursor import Cursor
@@ -46,6 +47,16 @@ def cursor(training: Training, run: str, mode: str, reason: str) -> Cursor:
         loss_samples=carried.loss_samples + tally.loss_samples,
         wall_s=round(carried.wall_s + tally.wall_s, 6),
     )
+
+
+def rescue(training: Training, run: str, mode: str, code: str) -> list[HubOrder]:
+    """A run fails with a fault of that code: its last average is worth keeping, unless it is on the disk already or is
+    none.
+    """
+    if training.saving.settled or training.decided_round <= training.saving.saved:
+        return []
+    reason = REASONS.get(code, "run_failed")
+    return [Rescue(cursor(training, run, mode, reason), training.decided_round)]
 
 
 def restore(training: Training, found: Cursor) -> None:

@@ -288,31 +288,34 @@ class Training:
         self._pieces.new_window()
         self.issued_at = now
         self.open = opened
+        opened.hands = self.cohort.living
+        return [StartRound(self._message(opened, saved), self.cohort.live_hosts())]
+
+    def _message(self, opened: OpenRound, saved: bool) -> Round:
+        """The round as relays and ranks hear of it. `saved`: its average goes to a checkpoint."""
         whole = opened.number == 0 or saved  # a first model goes to everyone, a saved one to the checkpoint
         weights, leader = weigh(opened.took, self.terms.gamma, self.cohort.living[0], needed=whole)
-        hosts = self.cohort.live_hosts()
         steps = bool(self.terms.outer and steps_of(opened.took))  # it learns from work, not from a broadcast
-        opened.hands = self.cohort.living
         given, state = self._given if opened.number == 0 else (False, False)
-        message = Round(
+        direct = self.direct and not given
+        return Round(
             round=opened.number,
             weights=weights,
             leader=leader,
             # the state of an outer optimizer is the hub's: every round goes there
-            alone=len(hosts) == 1 and not self.terms.outer and not given,
+            alone=len(self.cohort.live_hosts()) == 1 and not self.terms.outer and not given,
             attempt=opened.attempt,
             confirm=opened.final,
             keep=saved,
             apart=opened.free,
             wire=self.terms.wire if opened.number > 0 else "float32",  # the first model is nobody's difference
             outer=steps,
-            direct=self.direct and not given,
-            hands=opened.hands if self.direct and not given else [],
+            direct=direct,
+            hands=opened.hands if direct else [],
             given=given,
             state=state,
             plans={} if opened.free else {str(rank): plan for rank, plan in self.plans.items()},
         )
-        return [StartRound(message, hosts)]
 
     def _completes(self, opened: OpenRound) -> int | None:
         """The epoch that is whole once `opened` is decided."""

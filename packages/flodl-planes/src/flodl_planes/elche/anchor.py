@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flodl_planes.elche.settings import COHORT_BAND, DOMINANCE_MARGIN
 from flodl_wire.plane_messages import Gpu
 
-GENERATION = 10  # GB of memory that a generation of cards is worth
+GENERATION = 10  # GB of memory that a generation of cards is worth (the reference's)
 
 
 def elect(smoothed: Mapping[int, float], current: int | None) -> int | None:

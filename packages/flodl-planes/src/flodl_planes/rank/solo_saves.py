@@ -61,11 +61,7 @@ class SoloSaves:
             self._copy.refresh()
             self._restore(found, cursor)
             self.rounds, self.resumed = cursor.rounds, str(found.path)
-            done = f", {cursor.samples:,} samples of it are done" if cursor.merged else " begins"
-            stands = f"epoch {cursor.epoch + 1}{done}"
-            if cursor.owes_evaluation(self.terms.epochs):
-                stands = "all epochs are done, only the last evaluation is missing"
-            found.notes.append(f"goes on from {found.path}: {stands}")
+            found.notes.append(f"goes on from {found.path}: {cursor.stands(self.terms.epochs)}")
         for note in found.notes:
             self._say(note)
         return cursor

@@ -68,6 +68,13 @@ class Cursor(msgspec.Struct, omit_defaults=True):
         """In the epoch that is not whole."""
         return sum(count for _, count in self.merged)
 
+    def stands(self, epochs: int) -> str:
+        """For people, where a run of `epochs` goes on: ``epoch 3, 640 of 1,437 samples of it are done``."""
+        if self.owes_evaluation(epochs):
+            return "all epochs are done, only the last evaluation is missing"
+        done = f", {self.samples:,} of {self.dataset:,} samples of it are done" if self.merged else " begins"
+        return f"epoch {self.epoch + 1}{done}"
+
 
 def remaining(dataset: int, merged: list[list[int]]) -> list[list[int]]:
     """What of an epoch is left to do, as spans in order."""
