@@ -1,8 +1,8 @@
 """The hub's process: one loop that feeds the coordinator and carries out what it orders.
 
 Everything that happens (a relay's message, a line from the launcher, the passing of time) comes through one queue and
-is handled in the order in which it came; tensor bytes never pass through here (hub_transport.py moves them in threads
-of its own).
+is handled in the order in which it came; tensor bytes never pass through here (transport.py moves them in threads of
+its own).
 """
 
 from __future__ import annotations

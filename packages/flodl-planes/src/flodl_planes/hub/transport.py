@@ -7,6 +7,7 @@ Each relay has one receiving thread, which also adds up what it has received.
 
 from __future__ import annotations
 
+import copy
 import os
 import queue
 import socket
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from flodl_planes.coordinator import transport_events as events
 from flodl_planes.hub.arrivals import Arrivals
 from flodl_planes.hub.averager import Attempt
+from flodl_planes.hub.last_average import LastAverage
 from flodl_planes.hub.recipe import Recipe
 from flodl_planes.hub.relay_link import RelayLink, RemoteLink, SharedLink
 from flodl_planes.hub.states import States
@@ -30,8 +32,6 @@ from flodl_planes.plane.encoding import average_size, sum_size
 from flodl_planes.plane.kernels import Adder
 from flodl_planes.plane.layout import Layout
 from flodl_planes.plane.segment import Segment
-from flodl_planes.plane.share import crossed, finish_line
-from flodl_planes.plane.words import wait_until
 from flodl_wire import deadlines
 from flodl_wire.faults import Broken
 from flodl_wire.messages import decode_message, encode_message
@@ -54,8 +54,6 @@ from flodl_wire.plane_messages import (
     StatePart,
     ToRank,
 )
-
-RESCUE_S = 1.0  # a round of ranks that still run is over by then; of dead ones it never will be
 
 
 @dataclass
@@ -85,11 +83,8 @@ class HubTransport:
         self._keeping: tuple[int, int] | None = None
         self._direct: Direct | None = None  # the round that the ranks make among themselves
         self._committed = -1
-        self._last_alone: tuple[Round, RelayLink] | None = None  # whose average lies in that host's memory
+        self._last = LastAverage()
         self.states = States()
-        self._own: NDArray[np.uint8] | None = None
-        self._average: NDArray[np.uint8] | None = None
-        self._average_of = -1  # the last round whose average that is
         self._recipe: Recipe | None = None  # with the first hello
         self._begun: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
         self._adder = Adder()
@@ -149,15 +144,15 @@ class HubTransport:
                 return None  # its RankLost stands in the queue, and its part would be missing
             round = msgspec.structs.replace(round, hands=living)
             moves = bool(round.weights) and self.layout is not None and bool(self.layout.chunks)
-            self._last_alone = None
+            self._last.begins()
             if round.alone or round.direct or not moves:
                 return self._pass_on(round, links, moves)
             assert self.layout
             if not any(isinstance(link, RemoteLink) for link in links):
                 round = msgspec.structs.replace(round, wire="float32")  # nothing of it crosses a network
             own = next((link.result for link in links if link.result is not None), None)
-            self._average = None
-            average = self._own_average() if own is None else own
+            self._last.lapses()
+            average = self._last.own(self.layout.total_bytes) if own is None else own
             if given is not None:
                 np.copyto(average, given)
             upcoming = self._recipe.making(average) if self._recipe else None
@@ -171,7 +166,7 @@ class HubTransport:
         begins.
         """
         with self._lock:
-            return self._average
+            return self._last.bytes
 
     @property
     def moved(self) -> int:
@@ -187,7 +182,7 @@ class HubTransport:
         with self._lock:
             if self._recipe is None or self._recipe.outer is None:
                 return {}
-            made = self._recipe.making(self._own_average())
+            made = self._recipe.making(self._last.own(self._recipe.layout.total_bytes))
             return made.outer_state() if made else {}
 
     def restore_outer(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -204,18 +199,8 @@ class HubTransport:
         place.
         """
         with self._lock:
-            average, alone = self._average, self._last_alone
-            if average is not None:
-                return average if self._average_of == number else None
-        if alone is None or alone[0].round != number:
-            return None
-        round, link = alone
-        memory = link.memory if isinstance(link, SharedLink) else None
-        if memory is None:
-            return None
-        line, end = finish_line(memory, round), time.monotonic() + RESCUE_S
-        whole = wait_until(lambda: crossed(memory, line), lambda: time.monotonic() > end)
-        return memory.result if whole else None
+            last = copy.copy(self._last)
+        return last.rescued(number)
 
     def drop_host(self, host: str, why: str) -> None:
         """End the connection to that host's relay; a RelayLost event follows."""
@@ -238,32 +223,27 @@ class HubTransport:
 
     # rounds
 
-    def _own_average(self) -> NDArray[np.uint8]:
-        assert self.layout
-        if self._own is None:
-            self._own = np.empty(self.layout.total_bytes, np.uint8)
-        return self._own
-
     def _pass_on(self, round: Round, links: list[RelayLink], moves: bool) -> list[events.RoundDone]:
         """A round without sums for the hub: one host is the world, or nobody has weight. Holding the lock."""
         if moves and round.keep:
             assert self.layout
-            self._average, self._keeping = None, (round.round, round.attempt)
+            self._last.lapses()
+            self._keeping = (round.round, round.attempt)
             for link in links:
                 if isinstance(link, RemoteLink):
-                    link.expect_kept(round, self.layout, self._own_average())
+                    link.expect_kept(round, self.layout, self._last.own(self.layout.total_bytes))
         for link in links:
             link.post(round)
         if moves and round.alone and not round.direct:
-            self._last_alone = (round, links[0])
+            self._last.stays_at(round, links[0])
         if moves and round.direct:
             self._direct = Direct(round, links, kept=not round.keep)
         elif not (moves and round.keep):
-            if moves:
-                self._average = None
-            elif self.layout is not None and not self.layout.chunks:
-                self._average = np.empty(0, np.uint8)
-            self._committed = self._average_of = round.round  # nobody moved: an average that stood stands
+            average = None if moves else self._last.bytes  # where nobody moved an average that stood stands
+            if self.layout is not None and not self.layout.chunks:
+                average = np.empty(0, np.uint8)
+            self._last.decided(round.round, average)
+            self._committed = round.round
             return [events.RoundDone(round.round, round.attempt)]
         return []
 
@@ -276,8 +256,9 @@ class HubTransport:
                 raise Broken(
                     "bad-kept", f"cannot go on with the relay of {link.host}", "not all of the average had come"
                 )
-            self._average = self._own if isinstance(link, RemoteLink) else link.result
-            self._average_of = kept.round
+            assert self.layout
+            own = isinstance(link, RemoteLink)
+            self._last.decided(kept.round, self._last.own(self.layout.total_bytes) if own else link.result)
             self._keeping = None
             if self._direct:
                 self._direct.kept = True
@@ -327,7 +308,7 @@ class HubTransport:
                 return
             self._attempt = None
             self._committed = attempt.round.round
-            self._average, self._average_of = attempt.average, attempt.round.round
+            self._last.decided(attempt.round.round, attempt.average)
             ms = (time.perf_counter() - attempt.began) * 1000
             wire = attempt.round.wire
             moved = sum(sum_size(wire, chunk) + average_size(wire, chunk) for chunk in attempt.layout.chunks)

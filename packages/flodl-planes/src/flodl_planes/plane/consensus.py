@@ -13,7 +13,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from flodl_planes.plane.encoding import Encoder, compressed
+from flodl_planes.plane.encoding import Encoder
 from flodl_planes.plane.kernels import narrow, widen
 from flodl_planes.plane.layout import Chunk, Layout
 from flodl_wire.plane_messages import CHUNK_BYTES
@@ -187,7 +187,3 @@ class Uplink:
         if self._encoding == (round, attempt):
             self._feedback.commit()
         self._encoding = None
-
-
-def any_compressed(wire: str, layout: Layout) -> bool:
-    return any(compressed(wire, chunk) for chunk in layout.chunks)
