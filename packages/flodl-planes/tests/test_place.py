@@ -75,17 +75,24 @@ def test_an_envelope_that_cannot_be_read_is_named_by_its_variable(monkeypatch: p
         local_cluster()
 
 
+BROKEN = {environ.CLUSTER_JSON: "{", environ.LOCAL_RANK: "0"}
+
+
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "environment", "said"),
     [
-        ("rendezvous('short')", "flodl: cannot use 'short' as a signature: it has 32 bytes, or 64 hex digits"),
-        ("local_cluster()", "flodl: "),
-        ("dispatch()", "flodl: "),
+        ("rendezvous('short')", {}, "flodl: cannot use 'short' as a signature: it has 32 bytes, or 64 hex digits"),
+        ("rendezvous()", BROKEN, f"flodl: cannot read {environ.CLUSTER_JSON}: "),
+        ("local_cluster()", BROKEN, f"flodl: cannot read {environ.CLUSTER_JSON}: "),
+        ("dispatch()", BROKEN, f"flodl: cannot read {environ.CLUSTER_JSON}: "),
     ],
 )
-def test_what_a_script_asks_in_vain_is_told_without_a_traceback(call: str, said: str) -> None:
+def test_what_a_script_asks_in_vain_is_told_without_a_traceback(
+    call: str, environment: dict[str, str], said: str
+) -> None:
     """In a program of its own, as users write them."""
-    broken = {**os.environ, environ.CLUSTER_JSON: "{", environ.LOCAL_RANK: "0"}
     program = f"import flodl_planes; flodl_planes.{call}"
-    ended = subprocess.run([sys.executable, "-c", program], env=broken, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 1 and ended.stderr.startswith(said) and "Traceback" not in ended.stderr

@@ -198,10 +198,10 @@ def test_a_script_that_holds_more_descriptors_than_select_can_count_takes_part(m
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
     gc.collect()
     gc.disable()  # what tests before this one have left would let low descriptors go meanwhile
-    held = [os.open(os.devnull, os.O_RDONLY)]
-    while held[-1] < 1100:
-        held.append(os.open(os.devnull, os.O_RDONLY))
+    held: list[int] = []
     try:
+        while not held or held[-1] < 1100:
+            held.append(os.open(os.devnull, os.O_RDONLY))
         world = make_world({"a": [0, 1]}).start()
         world.round(0, {"0": 0.5, "1": 0.5})
         assert world.ranks[0].plane.fileno() > 1024

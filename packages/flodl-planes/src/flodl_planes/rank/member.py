@@ -16,7 +16,7 @@ from flodl_planes.rank.gpu import gpu_of
 from flodl_planes.rank.heap import keep_heap
 from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import Adopted, Settled, Slot, signature, slots_of
-from flodl_planes.rank.windows import PlanSeen
+from flodl_planes.rank.windows import PlanSeen, in_words
 from flodl_planes.role.place import LocalCluster
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.plane_messages import (
@@ -139,9 +139,8 @@ class RankWindows:
 
     def fail(self, error: BaseException) -> None:
         if self._plane is not None and not self._said_goodbye:
-            words = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}".rstrip(": ")
             try:
-                self._plane.send(Leaving(error=words[:1000]))
+                self._plane.send(Leaving(error=in_words(error)[:1000]))
             except (Fault, OSError):
                 pass  # it is the lost relay that brought us here
 

@@ -6,7 +6,6 @@ import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from flodl_planes.role import fault_hook
 from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire import deadlines
 from flodl_wire.faults import Refused, Transient
@@ -35,9 +34,8 @@ def rendezvous(sig: bytes | str | None = None) -> Rendezvous:
     names the data: a rank whose `sig` differs from the first's is refused by host name; None, or all zero, is compared
     with nobody's. Blocks until every rank has come. Raises Refused outside of a run and in modes without a store.
     """
-    fault_hook.install()
-    word = _hex(sig)
     place = local_cluster()
+    word = _hex(sig)
     store = connect()
     mine = f"flodl/sig/{place.rank}"
     store.set(mine, f"{word} {place.host}")

@@ -14,7 +14,7 @@ from flodl_planes.rank.keeper import Keeper
 from flodl_planes.rank.schema import slots_of
 from flodl_planes.rank.solo_saves import SoloSaves
 from flodl_planes.rank.terms import ALONE_MODE
-from flodl_planes.rank.windows import PlanSeen
+from flodl_planes.rank.windows import PlanSeen, in_words
 from flodl_planes.records import cursor as cursors
 from flodl_planes.records.cursor import Cursor
 from flodl_planes.records.run_folder import RunFolder
@@ -116,7 +116,7 @@ class SoloWindows:
             return
         self._over = True
         run = self._run
-        run.verdict, run.why = "failed", "interrupted" if isinstance(error, KeyboardInterrupt) else _words(error)
+        run.verdict, run.why = "failed", "interrupted" if isinstance(error, KeyboardInterrupt) else in_words(error)
         self._rank.samples += self._done  # of the epoch that was not to be finished
         self._figures()
         self._bar.close()
@@ -281,7 +281,3 @@ class SoloWindows:
         if self._folder.trouble and not self._troubled:
             self._troubled = True
             self._bar.line(f"flodl: {self._folder.trouble}")
-
-
-def _words(error: BaseException) -> str:
-    return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}".rstrip(": ")

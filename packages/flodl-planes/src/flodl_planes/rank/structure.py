@@ -11,7 +11,7 @@ from torch import nn
 from flodl_planes.rank.schema import slots_of
 from flodl_wire.faults import Refused
 
-_Shape = tuple[nn.Module, list[nn.Module | None], list[str], list[str]]
+_Shape = tuple[list[nn.Module | None], list[str], list[str]]
 
 
 class Structure:
@@ -24,7 +24,7 @@ class Structure:
 
     def check(self) -> None:
         """Raises Refused naming the first tensor of the model's state that was not in it."""
-        if all(_shape(module) == shape for module, *shape in self._seen):
+        if all(_shape(module) == shape for module, shape in self._seen):
             return
         for slot in slots_of(self._model):
             if not any((id(registry), key) in self._known for registry, key in slot.places):
@@ -36,14 +36,14 @@ class Structure:
                 )
         self._seen = self._look()
 
-    def _look(self) -> list[_Shape]:
-        return [(module, *_shape(module)) for module in self._model.modules()]  # type: ignore[misc]
+    def _look(self) -> list[tuple[nn.Module, _Shape]]:
+        return [(module, _shape(module)) for module in self._model.modules()]
 
 
-def _shape(module: nn.Module) -> list[object]:
+def _shape(module: nn.Module) -> _Shape:
     """Children by identity, and the names of the tensors that are there."""
-    return [
+    return (
         list(module._modules.values()),
         [key for key, tensor in module._parameters.items() if tensor is not None],
         [key for key, tensor in module._buffers.items() if tensor is not None],
-    ]
+    )

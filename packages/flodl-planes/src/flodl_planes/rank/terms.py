@@ -6,6 +6,7 @@ Every refusal says what the Trainer was given, why that cannot be meant, and wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,68 +43,36 @@ class Cadence:
     def check(self) -> None:
         """Raises Refused naming the first knob that cannot be meant."""
         for name in ("anchor", "min_anchor", "max_anchor"):
-            value = getattr(self, name)
-            if value is not None and not (is_whole(value) and value >= 1):
-                raise refuse(
-                    name,
-                    value,
-                    "it counts batches between two averages",
-                    f"use a whole number, 1 or more, e.g. {name}=10",
-                )
-        low, high = self.min_anchor or self.anchor or 1, self.max_anchor
-        if high is not None and high < low:
-            raise refuse(
-                "max_anchor",
-                high,
-                f"it is below the smallest anchor, {low}",
-                "raise max_anchor or lower anchor and min_anchor",
-            )
-        if self.overhead_target is not None and not (is_number(self.overhead_target) and 0 < self.overhead_target < 1):
-            why = "it is the share of time that averaging may take"
-            raise refuse(
-                "overhead_target", self.overhead_target, why, "use a number between 0 and 1; the default is 0.05"
-            )
-        if self.max_batch_diff is not None and not (is_whole(self.max_batch_diff) and self.max_batch_diff >= 0):
-            raise refuse(
-                "max_batch_diff",
-                self.max_batch_diff,
-                "it counts batches",
-                "use a whole number, 0 or more, or leave it out",
-            )
-        if self.max_overshoot is not None and not (is_whole(self.max_overshoot) and self.max_overshoot >= 0):
-            raise refuse(
-                "max_overshoot",
-                self.max_overshoot,
-                "it counts batches that a rank may do before an average is in",
-                "use a whole number, 0 or more, or leave it out",
-            )
+            why, fix = "it counts batches between two averages", f"use a whole number, 1 or more, e.g. {name}=10"
+            self._need(name, lambda value: is_whole(value) and value >= 1, why, fix)
+        lowest = self.min_anchor or self.anchor or 1
+        why, fix = f"it is below the smallest anchor, {lowest}", "raise max_anchor or lower anchor and min_anchor"
+        self._need("max_anchor", lambda value: value >= lowest, why, fix)
+        why = "it is the share of time that averaging may take"
+        fix = "use a number between 0 and 1; the default is 0.05"
+        self._need("overhead_target", lambda value: is_number(value) and 0 < value < 1, why, fix)
+        fix = "use a whole number, 0 or more, or leave it out"
+        for name, why in (
+            ("max_batch_diff", "it counts batches"),
+            ("max_overshoot", "it counts batches that a rank may do before an average is in"),
+        ):
+            self._need(name, lambda value: is_whole(value) and value >= 0, why, fix)
         for name in ("relax_up", "meta_controller", "progressive"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, bool):
-                raise refuse(name, value, "it is a switch", "use True or False")
-        if self.guard is not None and self.guard not in GUARDS:
-            raise refuse("guard", self.guard, "there is no such convergence guard", f"use one of {', '.join(GUARDS)}")
-        if self.divergence_threshold is not None and not (
-            is_number(self.divergence_threshold) and self.divergence_threshold > 0
-        ):
-            raise refuse("divergence_threshold", self.divergence_threshold, "it must be above 0", "the default is 0.05")
-        ratios = self.partition_ratios
-        if ratios is not None and not (
-            isinstance(ratios, (list, tuple)) and ratios and all(is_number(ratio) and ratio > 0 for ratio in ratios)
-        ):
-            raise refuse(
-                "partition_ratios",
-                ratios,
-                "they are the ranks' shares of the work",
-                "use one positive number per rank, e.g. [2.5, 1]",
-            )
-        if self.speed_hint is not None and not _is_hint(self.speed_hint):
-            raise refuse(
-                "speed_hint",
-                self.speed_hint,
-                "it is the slowest rank, and how many times as fast the others are",
-                "use a rank and a number of 1 or more, e.g. (1, 2.5)",
-            )
+            self._need(name, lambda value: isinstance(value, bool), "it is a switch", "use True or False")
+        fix = f"use one of {', '.join(GUARDS)}"
+        self._need("guard", lambda value: value in GUARDS, "there is no such convergence guard", fix)
+        why, fix = "it must be above 0", "the default is 0.05"
+        self._need("divergence_threshold", lambda value: is_number(value) and value > 0, why, fix)
+        why, fix = "they are the ranks' shares of the work", "use one positive number per rank, e.g. [2.5, 1]"
+        self._need("partition_ratios", _are_ratios, why, fix)
+        why = "it is the slowest rank, and how many times as fast the others are"
+        self._need("speed_hint", _is_hint, why, "use a rank and a number of 1 or more, e.g. (1, 2.5)")
+
+    def _need(self, name: str, fits: Callable[[Any], bool], why: str, fix: str) -> None:
+        """Of a knob that is set."""
+        value = getattr(self, name)
+        if value is not None and not fits(value):
+            raise refuse(name, value, why, fix)
 
     def as_elche(self) -> dict[str, Any]:
         """The knobs that are set, as they travel in `Terms.elche`."""
@@ -212,6 +181,10 @@ class Settings:
         chosen = self.safety.callback_rank
         if chosen is not None and chosen >= world_size:
             raise refuse("callback_rank", chosen, f"the world has {world_size} ranks", f"use 0 to {world_size - 1}")
+
+
+def _are_ratios(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(is_number(one) and one > 0 for one in value)
 
 
 def _is_hint(given: Any) -> bool:

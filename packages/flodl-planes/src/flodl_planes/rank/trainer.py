@@ -204,12 +204,9 @@ class Trainer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._state = "closed"
-        if error is None and self.result is None:
-            error = misuse.left_early("t.epochs()")
-            self._windows.fail(error)
-            self._close()
-            raise error
         cause = None if error is None else self._batches.cause(error)
+        if error is None and self.result is None:
+            cause = misuse.left_early("t.epochs()")
         if cause is not None:
             self._windows.fail(cause)
         self._close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import Deposit, EvalDone, Plan
 from flodl_wire.result import RunResult
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from flodl_planes.rank.keeper import Keeper
 
 PlanSeen = Callable[[Plan], None]  # told of a plan as soon as it is known, so that loading can begin
+
+
+def in_words(error: BaseException) -> str:
+    """What ended a script, for the run's records."""
+    return str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def cut(spans: list[list[int]], batch_size: int) -> list[tuple[int, int]]:

@@ -45,7 +45,7 @@ class LocalCluster:
 
 def local_cluster() -> LocalCluster:
     """This process's place in its run. Raises Broken when the environment that an agent should have made does not
-    hold together."""
+    hold together. From now on a fault that the script does not catch ends it in words (fault_hook.py)."""
     fault_hook.install()
     envelope = read_envelope()
     if envelope is None:
