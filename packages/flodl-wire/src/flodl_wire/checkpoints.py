@@ -32,7 +32,7 @@ def check(said: str, runs: Path) -> None:
     if said in (AUTO, NEVER, ""):
         return
     if said == LATEST:
-        folder = next((folder for folder in runs_of(runs) if left_one(folder)), None)
+        folder = next((folder for folder in runs_of(runs) if files_in(folder)), None)
         if folder is None:
             raise none_left(runs)
         with advised(folder, runs):
@@ -58,9 +58,9 @@ def runs_of(runs: Path, own: str = "") -> list[Path]:
         return []
 
 
-def left_one(folder: Path) -> bool:
-    """True when a run's folder holds a checkpoint, of use or not."""
-    return any((folder / name).exists() for name in (NAME, PREVIOUS))
+def files_in(folder: Path) -> list[Path]:
+    """The checkpoints that a run's folder holds, of use or not, the newer one first."""
+    return [path for path in (folder / NAME, folder / PREVIOUS) if path.exists()]
 
 
 def place_of(said: str, runs: Path) -> Path:
@@ -103,7 +103,7 @@ def advised(place: Path, runs: Path) -> Iterator[None]:
 
 def _instead(said: str, runs: Path) -> str:
     """What somebody may have meant who named something that is not there."""
-    known = [folder.name for folder in runs_of(runs) if left_one(folder) and folder.name != said]
+    known = [folder.name for folder in runs_of(runs) if files_in(folder) and folder.name != said]
     close = difflib.get_close_matches(said, [*known, AUTO, LATEST, NEVER], 1, 0.8)
     return f"did you mean {close[0]}?" if close else _others(Path(said), runs)
 
@@ -111,7 +111,7 @@ def _instead(said: str, runs: Path) -> str:
 def _others(place: Path, runs: Path) -> str:
     """What may be named instead of this run's folder, or of the checkpoint in it."""
     own = (place.name, place.parent.name)
-    known = [folder.name for folder in runs_of(runs) if left_one(folder) and folder.name not in own]
+    known = [folder.name for folder in runs_of(runs) if files_in(folder) and folder.name not in own]
     if not known:
         return "name a checkpoint by its path, or begin anew without resume"
     return f"the last runs that left a checkpoint are {', '.join(known[:3])}"
@@ -158,12 +158,11 @@ def cursor_of(metadata: Any, name: str) -> str:
 
 def _check_folder(folder: Path) -> None:
     first: Fault | None = None
-    for path in (folder / NAME, folder / PREVIOUS):
-        if path.exists():
-            try:
-                return _check_file(path)
-            except Broken as fault:
-                first = first or fault
+    for path in files_in(folder):
+        try:
+            return _check_file(path)
+        except Broken as fault:
+            first = first or fault
     raise first or none_in(folder)
 
 

@@ -141,7 +141,7 @@ def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
             "workers", "it is empty", "list the hosts, or set controller.join.discovery: true so that workers walk in"
         )
     _check_env(cluster.env, refuse, "env")
-    _check_share(cluster.gpu_ram_share, refuse, "gpu_ram_share")
+    check_share(cluster.gpu_ram_share, refuse, "gpu_ram_share")
     seen: dict[str, int] = {}
     for index, worker in enumerate(cluster.workers):
         key = f"workers[{index}]"
@@ -163,7 +163,7 @@ def check_cluster(cluster: Cluster, source: str = "cluster") -> None:
                 "name the interface that reaches the others; `ip -br addr` on that host lists them",
             )
         _check_env(worker.env, refuse, f"{key}.env")
-        _check_share(worker.gpu_ram_share, refuse, f"{key}.gpu_ram_share")
+        check_share(worker.gpu_ram_share, refuse, f"{key}.gpu_ram_share")
         if worker.ssh:
             if worker.ssh.target is not None:
                 _check_host(worker.ssh.target, refuse, f"{key}.ssh.target")
@@ -202,6 +202,7 @@ def _check_env(env: dict[str, str], refuse: Any, key: str) -> None:
             raise refuse(f"{key}.{name}", "its value holds a NUL byte, which no environment can carry", "take it out")
 
 
-def _check_share(share: float | None, refuse: Any, key: str) -> None:
+def check_share(share: float | None, refuse: Any, key: str) -> None:
+    """Raises ``refuse(key, why, fix)`` for what is no share of an integrated GPU's memory."""
     if share is not None and not (math.isfinite(share) and share >= 0):
         raise refuse(key, f"{share} is no share of memory", "use a finite number, 0 or more, e.g. 0.5")

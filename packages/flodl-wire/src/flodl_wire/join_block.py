@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from flodl_wire import address, config_refusal, devices, hosts, remote_path
-from flodl_wire.config import TOKEN, Ssh
+from flodl_wire.config import TOKEN, Ssh, check_share
 from flodl_wire.faults import Refused
 
 DATA_SCHEME = "sshfs://"
@@ -93,9 +92,7 @@ def _check(block: JoinBlock, source: str) -> None:
         data_source(block.data_source, f"{source}.data_source")
     if block.libtorch is not None and not block.libtorch.strip():
         raise refuse("libtorch", "it is blank", "name a variant: auto, cpu, cu128")
-    share = block.gpu_ram_share
-    if share is not None and not (math.isfinite(share) and share >= 0):
-        raise refuse("gpu_ram_share", f"{share} is no share", "use a number, 0 or more, e.g. 0.5")
+    check_share(block.gpu_ram_share, refuse, "gpu_ram_share")
 
 
 def check_source(text: str, where: str) -> None:

@@ -51,11 +51,13 @@ class Outlets:
         return self._out.lost if self._out is not None else None
 
     def remove(self) -> None:
-        """Write what is left, and put the streams back."""
+        """Write what is left, and put the streams back: nobody writes through us any more."""
+        global _open
         for stream, outlet in ((sys.stdout, self._out), (sys.stderr, self._err)):
             if outlet is not None:
                 stream.flush()
         sys.stdout, sys.stderr = self._before
+        _open = None
 
 
 _open: Outlets | None = None

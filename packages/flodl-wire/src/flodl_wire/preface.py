@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flodl_wire.faults import Fault, Refused
+from flodl_wire.faults import Fault, Refused, Transient
 
 MAGIC = bytes.fromhex("f10d1fd1")  # the first byte is no ASCII letter: one byte tells a channel from an HTTP request
 VERSION = 1
@@ -120,8 +120,6 @@ def refusal_fault(data: bytes | bytearray | memoryview, channel: str) -> Fault:
     if reason == REASON_KIND:
         return Refused("other-kind", what, "the other side does not serve it (now)")
     if reason == REASON_BUSY:
-        from flodl_wire.faults import Transient
-
         return Transient("busy", what, "too many connections wait at the other side", "try again in a moment")
     return Refused("refused", what, f"the other side turned it away (reason {reason})")
 

@@ -61,7 +61,7 @@ def find(said: str, runs: Path, own: str, terms: Terms, tensors: Sequence[Tensor
         return _named(said, runs, terms, tensors)
     notes: list[str] = []
     others = 0  # older runs that do not fit: a line for each would bury the first
-    for folder in filter(checkpoints.left_one, checkpoints.runs_of(runs, own)):
+    for folder in filter(checkpoints.files_in, checkpoints.runs_of(runs, own)):
         try:
             with checkpoints.advised(folder, runs):
                 found = _in(folder, terms, tensors)
@@ -118,10 +118,7 @@ def _in(folder: Path, terms: Terms, tensors: Sequence[TensorSpec]) -> Found:
     file: they are raised at once.
     """
     first: Fault | None = None
-    for name in (checkpoints.NAME, checkpoints.PREVIOUS):
-        path = folder / name
-        if not path.exists():
-            continue
+    for path in checkpoints.files_in(folder):
         try:
             found = _file(path, terms, tensors)
         except Broken as fault:
