@@ -208,7 +208,7 @@ def test_a_tunnel_leads_the_agent_to_us_by_a_port_that_ssh_was_given(
     dialled = link.lines(0)[0]
     assert "127.0.0.1" in dialled and str(ours) not in dialled, "every later connection takes the tunnel, too"
     assert not [event for event in events(running) if "Allocated port" in event.text]
-    assert f"-R 127.0.0.1:0:127.0.0.1:{ours} -o LogLevel=INFO" in event(running, "started").command
+    assert f"-R 127.0.0.1:0:127.0.0.1:{ours} -- " in event(running, "started").command
 
 
 def test_a_forward_that_the_sshd_forbids_is_named_with_its_option(window: FakeWindow, box: Box, sshd: Sshd) -> None:
