@@ -149,8 +149,8 @@ REFUSALS: list[tuple[Change, str, str]] = [
         "did you mean local_devices? " + WORKER_KEYS,
     ),
     (
-        at("nodes", value=[]),
-        "cannot use cluster.nodes: there is no such key",
+        at("boxes", value=[]),
+        "cannot use cluster.boxes: there is no such key",
         "the keys here are controller, env, gpu_ram_share, workers",
     ),
     (
@@ -160,13 +160,18 @@ REFUSALS: list[tuple[Change, str, str]] = [
     ),
     (
         at("controller", "master_addr", value="x"),
-        "cannot use cluster.controller.master_addr: the key is of an older release",
+        "cannot use cluster.controller.master_addr: it is the key of an older format",
         "write it as controller.host",
     ),
     (
+        at("nodes", value=[]),
+        "cannot use cluster.nodes: it is the key of an older format",
+        "write it as workers",
+    ),
+    (
         at("workers", 0, "ssh_port", value=22),
-        "cannot use cluster.workers[0].ssh_port: the key is of an older release",
-        "write it as ssh: {port: …}",
+        "cannot use cluster.workers[0].ssh_port: it is the key of an older format",
+        "write it as ssh.port",
     ),
     (
         at("workers", 0, "ranks", value=[0]),

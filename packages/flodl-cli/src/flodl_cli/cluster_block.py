@@ -7,18 +7,8 @@ import re
 from flodl_cli.node import Node
 from flodl_cli.values import check_keys, wrong
 from flodl_wire.config import Cluster, Controller, JoinWindow, Ssh, Worker, parse_cluster
+from flodl_wire.config_refusal import MOVED
 from flodl_wire.faults import Refused
-
-_LEGACY = {
-    "master_addr": "controller.host",
-    "master_port": "controller.port",
-    "ssh_host": "ssh.target",
-    "ssh_target": "ssh.target",
-    "ssh_port": "ssh.port",
-    "ssh_user": "ssh.user",
-    "ssh_identity_file": "ssh.identity_file",
-    "ssh_options": "ssh.options",
-}
 
 
 def parse(node: Node) -> Cluster:
@@ -45,8 +35,8 @@ def _check_known(node: Node | None, struct: type[Cluster | Controller | JoinWind
         return
     known = struct.__struct_fields__
     for key, child in node.value.items():
-        if key in _LEGACY and key not in known:
-            raise wrong(child, f"{where}.{key}", "it is the key of an older format", f"write it as {_LEGACY[key]}")
+        if key in MOVED and key not in known:
+            raise wrong(child, f"{where}.{key}", "it is the key of an older format", f"write it as {MOVED[key]}")
         if key == "ranks" and struct is Worker:
             return  # parse_cluster says why
     check_keys(node, known, where)

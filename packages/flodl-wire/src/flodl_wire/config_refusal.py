@@ -32,17 +32,18 @@ _PURPOSE = {
     "workers[].path": "the folder of the project on that host",
 }
 
-# Keys of older releases and where their meaning lives now.
-_MOVED = {
+# Keys of an older format and where their meaning lives now, wherever they stand; and those of the block itself.
+MOVED = {
     "master_addr": "controller.host",
     "master_port": "controller.port",
-    "ssh_user": "ssh: {user: …}",
-    "ssh_port": "ssh: {port: …}",
-    "ssh_target": "ssh: {target: …}",
-    "ssh_identity_file": "ssh: {identity_file: …}",
-    "ssh_options": "ssh: {options: […]}",
-    "hosts": "workers",
+    "ssh_host": "ssh.target",
+    "ssh_target": "ssh.target",
+    "ssh_port": "ssh.port",
+    "ssh_user": "ssh.user",
+    "ssh_identity_file": "ssh.identity_file",
+    "ssh_options": "ssh.options",
 }
+MOVED_LISTS = {"hosts": "workers", "nodes": "workers"}
 
 
 def refusal(message: str, data: Any, source: str, keys_of: dict[str, Iterable[str]]) -> Refused:
@@ -95,10 +96,9 @@ def _render(source: str, steps: Iterable[str | int]) -> str:
 
 
 def _unknown(where: str, field: str, known: list[str]) -> Refused:
-    if field in _MOVED:
-        return Refused(
-            "bad-config", f"cannot use {where}", "the key is of an older release", f"write it as {_MOVED[field]}"
-        )
+    moved = MOVED.get(field) or MOVED_LISTS.get(field)
+    if moved:
+        return Refused("bad-config", f"cannot use {where}", "it is the key of an older format", f"write it as {moved}")
     import difflib
 
     close = difflib.get_close_matches(field, known, 1)

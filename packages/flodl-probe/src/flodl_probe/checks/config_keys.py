@@ -5,20 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flodl_probe.finding import Finding, error
+from flodl_wire.config_refusal import MOVED, MOVED_LISTS
 
 CHECK = "config"
-
-MOVED = {
-    "master_addr": "controller.host",
-    "master_port": "controller.port",
-    "ssh_host": "ssh.target",
-    "ssh_target": "ssh.target",
-    "ssh_port": "ssh.port",
-    "ssh_user": "ssh.user",
-    "ssh_identity_file": "ssh.identity_file",
-    "ssh_options": "ssh.options",
-}
-_LISTS = {"hosts": "workers", "nodes": "workers"}
 
 
 def legacy(cluster: Any) -> list[Finding]:
@@ -31,7 +20,9 @@ def legacy(cluster: Any) -> list[Finding]:
 def without_legacy(cluster: Any) -> Any:
     """The same block without those keys, so that the rest can be judged too."""
     if isinstance(cluster, dict):
-        return {key: without_legacy(value) for key, value in cluster.items() if key not in MOVED and key not in _LISTS}
+        return {
+            key: without_legacy(value) for key, value in cluster.items() if key not in MOVED and key not in MOVED_LISTS
+        }
     if isinstance(cluster, list):
         return [without_legacy(value) for value in cluster]
     return cluster
@@ -44,7 +35,7 @@ def _walk(value: Any, path: str) -> list[tuple[str, str]]:
             here = f"{path}.{key}"
             if path.endswith(".env"):
                 continue
-            place = MOVED.get(key) or (_LISTS.get(key) if path == "cluster" else None)
+            place = MOVED.get(key) or (MOVED_LISTS.get(key) if path == "cluster" else None)
             found += [(here, place)] if place else _walk(child, here)
     elif isinstance(value, list):
         for index, child in enumerate(value):
