@@ -109,7 +109,10 @@ def test_the_switch_trusts_this_box_or_the_token(tunnel: bool, loopback: bool, p
 
 @pytest.mark.parametrize(
     ("host", "own"),
-    [("localhost", True), ("Desk.Example", True), ("desk", True), ("192.0.2.7", True), ("evil.example", False)],
+    [
+        *((host, True) for host in ("localhost", "Desk.Example", "desk", "192.0.2.7", "::1", "")),
+        *((host, False) for host in ("evil.example", "evil\0.example", "a" * 5000, "127.0.0.1\0", "::1%\0")),
+    ],
 )
 def test_its_own_names_are_the_controller_s_and_every_number(host: str, own: bool) -> None:
     assert pages()[0].is_own_name(host) is own

@@ -10,6 +10,7 @@ from flodl_wire.faults import Broken, Refused, Transient
 
 TIMEOUT_S = 5.0  # to connect and to read (the reference's)
 MAX_ANSWER = 64 * 1024 * 1024  # bytes of a state; a thousand hosts need half a megabyte
+NOBODY = "nothing listens there when no run is on; else check --addr and the port"
 PHASES = ("waiting", "staging", "forming", "training", "done")
 
 
@@ -78,7 +79,7 @@ def way_on(addr: str | None) -> str:
     state = {} if addr is not None else last_run()
     if state.get("phase") in ("done", "failed"):
         return f"the last run here is over: {state.get('run')} is {state['phase']}: {state.get('why')}"
-    return "nothing listens there when no run is on; else check --addr and the port"
+    return NOBODY
 
 
 def controller() -> dict[str, object] | None:
@@ -107,12 +108,7 @@ def fetch(where: list[address.Address]) -> tuple[str, bytes]:
             return str(place), _get(place)
         except (OSError, EOFError) as err:
             misses.append(f"{place}: {plain(err)}")
-    raise Transient(
-        "no-run",
-        "no run answers",
-        "; ".join(misses),
-        "nothing listens there when no run is on; else check --addr and the port",
-    )
+    raise Transient("no-run", "no run answers", "; ".join(misses), NOBODY)
 
 
 def _get(place: address.Address) -> bytes:

@@ -353,8 +353,7 @@ class Launcher:
         return await asyncio.to_thread(self.keeping.report)
 
     def _close(self) -> None:
-        if hasattr(self, "pages"):
-            self.pages.close()
+        self.pages.close()
         if hasattr(self, "door"):
             self.door.close()
         for link in list(self._links.values()):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from flodl_window.events import Effect, HelloReceived, Say, Send, Shut
 from flodl_window.ledger import Entry
+from flodl_window.links import Links
 from flodl_window.phases import Phase
 from flodl_window.schema_difference import first_difference
 from flodl_window.window import Window
@@ -55,13 +56,13 @@ class _Rehearsal:
 
 
 class Reception:
-    """`patience`: seconds a schema may take; `quiet`: seconds after which a silent link may be a dead one; `heard`:
-    when each member's link last said anything (the run's own, read only).
+    """`patience`: seconds a schema may take; `quiet`: seconds after which a silent link may be a dead one; `members`:
+    their links (the run's own, read only).
     """
 
-    def __init__(self, window: Window, heard: dict[int, float], patience: float, quiet: float) -> None:
+    def __init__(self, window: Window, members: Links, patience: float, quiet: float) -> None:
         self._window = window
-        self._heard = heard
+        self._members = members
         self._patience = patience
         self._quiet = quiet
         self._inquiries: dict[int, _Inquiry] = {}
@@ -158,7 +159,7 @@ class Reception:
         there = self._window.ledger.members.get(event.hello.host)
         if there is None or not there.hello.boot_id or there.hello.boot_id != event.hello.boot_id:
             return None
-        silent = now - self._heard.get(there.link, now) >= self._quiet
+        silent = self._members.silent_for(there.link, now) >= self._quiet
         return there.link if silent and there.agent != event.hello.agent else None
 
     # rehearsals

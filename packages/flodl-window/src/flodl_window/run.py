@@ -15,6 +15,7 @@ from flodl_window.formation import Charter, form_world, lone_world
 from flodl_window.lateness import overdue
 from flodl_window.ledger import Ledger
 from flodl_window.limits import Limits
+from flodl_window.links import Links
 from flodl_window.phases import FIRST, Phase, Step, after
 from flodl_window.reception import Outcome, Reception, turn_away
 from flodl_window.supervision import Supervision
@@ -27,8 +28,6 @@ from flodl_wire.hub_messages import Finished, Form, HubFailed, Progress, Stop, T
 from flodl_wire.join_messages import Abort, Beat, Bye, HostFault, RankExited, RelayExited
 from flodl_wire.result import RunResult
 from flodl_wire.specs import FanoutEvent
-
-CLOCK_JUMP = 5.0  # seconds between two ticks: the box was asleep or stopped, and nobody's silence can be blamed on them
 
 
 class Run:
@@ -50,13 +49,11 @@ class Run:
         self.cause: Incident | None = None
         self.verdict_at: float | None = None
         self.exit_code = exits.DONE
-        self.heard: dict[int, float] = {}  # link → when it last said anything
-        self.reception = Reception(self.window, self.heard, limits.schema, limits.quiet)
-        self._links: dict[int, str] = {}  # link → host
+        self.links = Links(opened)
+        self.reception = Reception(self.window, self.links, limits.schema, limits.quiet)
         self._out: list[ev.Effect] = []
         self.winding = WindingDown(limits, fanout_alive=charter.fanout)
         self.fanout = FanoutWatch()
-        self._last_tick = opened
         self._all_gone_at: float | None = None
         self._judge(opened)
         self._out.clear()
@@ -101,11 +98,10 @@ class Run:
         """Carry out what the reception decided, and take those in who are in."""
         if outcome.replaced is not None:
             self._out.append(ev.Shut(outcome.replaced, lost=True))
-            self._say(f"{self._forget(outcome.replaced) or 'a host'} is back: its old link had fallen silent")
+            self._say(f"{self.links.forget(outcome.replaced) or 'a host'} is back: its old link had fallen silent")
         self._out += outcome.effects
         for entry in outcome.entries:
-            self._links[entry.link] = entry.host
-            self.heard[entry.link] = now
+            self.links.take_in(entry.link, entry.host, now)
             self._say(f"{entry.host} is in: {ranks_text(self.ledger.ranks_of(entry.host))} ({entry.hardware})")
         if outcome.entries:
             self._judge(now)
@@ -168,15 +164,10 @@ class Run:
             return
         stale = self.window.serve(event.runs, self.phase, now)
         for entry, refused in stale:
-            self._forget(entry.link)
+            self.links.forget(entry.link)
             self._out += turn_away(entry.link, refused)
         self._strike({entry.host: refused.why for entry, refused in stale}, now)
         self._publish()
-
-    def _forget(self, link: int) -> str | None:
-        """A link is over; the host it was."""
-        self.heard.pop(link, None)
-        return self._links.pop(link, None)
 
     # links
 
@@ -184,10 +175,10 @@ class Run:
         message, world = event.message, self.world
         if (outcome := self.reception.message(event.link, message, self.phase, now)) is not None:
             self._received(outcome, now)
-        host = self._links.get(event.link)
-        if host is None or outcome is not None:
+        host = self.links.host_of(event.link)
+        if not host or outcome is not None:
             return
-        self.heard[event.link] = now
+        self.links.hear(event.link, now)
         if isinstance(message, Bye):
             self._out.append(ev.Shut(event.link))
             if world is not None:
@@ -219,9 +210,9 @@ class Run:
         self._publish()
 
     def _link_closed(self, event: ev.LinkClosed, now: float) -> None:
-        host = self._forget(event.link)
+        host = self.links.forget(event.link)
         self.reception.closed(event.link)
-        if host is None:
+        if not host:
             return
         if self.world is not None:
             self.world.link_closed(host, event.why, now)
@@ -233,7 +224,7 @@ class Run:
 
     def _fanout_event(self, event: FanoutEvent, now: float) -> None:
         # What an agent prints while its link lives, or after we aborted it, it has told us or we have told it.
-        heard = event.host in self._links.values() or (self.phase.terminal and event.host in self.ledger.members)
+        heard = event.host in self.links.hosts or (self.phase.terminal and event.host in self.ledger.members)
         if not (event.kind == "line" and heard):
             self._out += self.fanout.note(event)
         if event.kind != "exited":
@@ -334,12 +325,8 @@ class Run:
             self._fail(Step.STOPPED, stopped, now, exits.INTERRUPTED)
 
     def _tick(self, now: float) -> None:
-        if now - self._last_tick > CLOCK_JUMP:
-            self.heard.update(dict.fromkeys(self.heard, now))
-        self._last_tick = now
-        for link, last in list(self.heard.items()):
-            if now - last >= self.limits.silence:
-                self._silent(link, now)
+        for link in self.links.silent(self.limits.silence, now):
+            self._silent(link, now)
         self._received(self.reception.tick(self.phase, now), now)
         self._judge(now)
         world = self.world
@@ -351,10 +338,8 @@ class Run:
             self._check_end(world, now)
 
     def _silent(self, link: int, now: float) -> None:
-        host = self._forget(link)
+        host = self.links.forget(link)
         self._out.append(ev.Shut(link, lost=True))
-        if host is None:
-            return
         if self.world is not None:
             self.world.silent(host, self.limits.silence, now)
         elif self.phase.window_open:
@@ -382,7 +367,7 @@ class Run:
         if self.world is not None:
             self._flush_world()
         if self.verdict_at is not None:
-            self._out += self.winding.go_on(now - self.verdict_at, list(self._links), self.exit_code)
+            self._out += self.winding.go_on(now - self.verdict_at, self.links.open, self.exit_code)
 
     def _flush_world(self) -> None:
         assert self.world is not None
@@ -408,7 +393,7 @@ class Run:
         self._move(step, cause.what)
         self._end_world()
         self._say(f"run failed: {cause.what}")
-        self._out += [ev.Send(link, Abort(cause.what, self.limits.kill_grace)) for link in self._links]
+        self._out += [ev.Send(link, Abort(cause.what, self.limits.kill_grace)) for link in self.links.open]
         self._out.append(ev.TellHub(Stop(cause.what)))
         if self.world is None:
             self._out += self.winding.end_fanout()
@@ -427,15 +412,14 @@ class Run:
     def beats(self) -> list[ev.Effect]:
         """A beat for every link; the shell asks once per beat."""
         trained = self.world is not None and self.world.trained
-        return [ev.Send(link, Beat(trained)) for link in [*self._links, *self.reception.links]]
+        return [ev.Send(link, Beat(trained)) for link in [*self.links.open, *self.reception.links]]
 
     def hear(self, link: int, now: float) -> None:
         """Bytes of `link` have arrived that are no event (a beat, log lines)."""
-        if link in self.heard:
-            self.heard[link] = now
+        self.links.hear(link, now)
 
     def host_of(self, link: int) -> str:
-        return self._links.get(link, "")
+        return self.links.host_of(link)
 
     def _move(self, step: Step, why: str) -> None:
         self.phase = after(self.phase, step)

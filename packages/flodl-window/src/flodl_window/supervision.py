@@ -12,14 +12,13 @@ Rules (reference §4.6, features D4):
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, field
 
 from flodl_window import modes
 from flodl_window.events import Effect, Say, TellHub
 from flodl_window.last_error import last_error
 from flodl_window.verdict import Incident, Inquest, Surety
-from flodl_window.words import ended_for_standing_still, ending, listed, ranks_text
+from flodl_window.words import ending, listed, ranks_text
 from flodl_wire import exits
 from flodl_wire.hub_messages import Finished, HubFailed, Progress, RankGone, Trained
 from flodl_wire.join_messages import RELAY_GONE, HostFault, RankExited, RelayExited
@@ -146,9 +145,8 @@ class Supervision:
         if life is None or life.ended:
             return
         host = self.hosts[life.host]
-        how = ending(report.code, report.signal, report.out_of_memory, report.stood_still_s)
-        if report.signal == signal.SIGKILL and report.rank in self.expelled:
-            how = ended_for_standing_still(self.expelled[report.rank])
+        expelled_s = self.expelled.get(report.rank)
+        how = ending(report.code, report.signal, report.out_of_memory, report.stood_still_s, expelled_s)
         clean = report.code == 0 and not report.ordered
         life.status, life.why = ("done", "") if clean else ("lost", how)
         if clean:

@@ -33,12 +33,20 @@ def ranks_text(numbers: Sequence[int]) -> str:
     return f"{'rank' if len(numbers) == 1 else 'ranks'} {spans(numbers)}"
 
 
-def ending(code: int | None, sig: int | None, out_of_memory: bool = False, stood_still_s: float = 0.0) -> str:
-    """How a process ended: "exit 3", "killed by signal 9 (out of memory?)". `stood_still_s`: by us, who waited for it
-    so long behind its training.
+def ending(
+    code: int | None,
+    sig: int | None,
+    out_of_memory: bool = False,
+    stood_still_s: float = 0.0,
+    expelled_s: float | None = None,
+) -> str:
+    """How a process ended: "exit 3", "killed by signal 9 (out of memory?)". Or by us: `stood_still_s`, behind its
+    training, where its keeper waited so long; `expelled_s`, in its training, where the coordinator did.
     """
     if stood_still_s:
         return f"never exited: stopped by a signal for {stood_still_s:.0f} s, then killed"
+    if expelled_s is not None and sig == signal.SIGKILL:
+        return f"stood still for {expelled_s:.0f} s and was ended (stall_timeout)"
     if sig is None:
         return f"exit {code}"
     if out_of_memory:
@@ -49,11 +57,6 @@ def ending(code: int | None, sig: int | None, out_of_memory: bool = False, stood
         return f"killed by signal {sig} ({signal.Signals(sig).name})"
     except ValueError:
         return f"killed by signal {sig}"
-
-
-def ended_for_standing_still(seconds: float) -> str:
-    """How a rank ended that its relay killed by the coordinator's order."""
-    return f"stood still for {seconds:.0f} s and was ended (stall_timeout)"
 
 
 def ending_of(returncode: int) -> str:

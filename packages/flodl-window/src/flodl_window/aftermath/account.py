@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flodl_window.aftermath import advice, causes
+from flodl_window.aftermath import advice, causes, figures
 from flodl_window.aftermath.causes import Causes, Finding
 from flodl_window.aftermath.run_files import RunFiles
 from flodl_window.words import listed
@@ -120,7 +120,7 @@ def end_of(files: RunFiles) -> tuple[str, str]:
 
 def _voices(files: RunFiles, found: Causes, lines_of: Callable[[str], list[str]]) -> list[Voice]:
     """Every process, the culprit first, then its host's, then by rank; of a great world the first MOST_VOICES."""
-    ends = {rank["rank"]: rank for rank in _dicts(files.state.get("ranks")) if isinstance(rank.get("rank"), int)}
+    ends = {rank["rank"]: rank for rank in figures.rows(files.state.get("ranks")) if isinstance(rank.get("rank"), int)}
     exits = {str(row.get("rank")): row for row in files.events if row.get("kind") == "rank_exited"}
     first = found.first
     names = {(str(rank.get("host")), str(number)) for number, rank in ends.items()}
@@ -165,7 +165,7 @@ def _rank(what: str) -> int | None:
 def _hosts(files: RunFiles) -> list[dict[str, Any]]:
     """What every host said of itself when it came in; the last word counts."""
     said = {str(row.get("host")): row for row in files.events if row.get("kind") == "hello"}
-    members = {str(each.get("host")): each for each in _dicts(files.state.get("members"))}
+    members = {str(each.get("host")): each for each in figures.rows(files.state.get("members"))}
     rows = []
     for host in dict.fromkeys([*members, *said]):
         hello, member = said.get(host, {}), members.get(host, {})
@@ -187,10 +187,6 @@ def _differences(hosts: list[dict[str, Any]]) -> list[str]:
         if len(by_value) > 1:
             lines.append(f"{key}: " + "; ".join(f"{value} on {listed(names)}" for value, names in by_value.items()))
     return lines
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def document(account: Account) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from flodl_window.aftermath.signals import in_words, meaning
 from flodl_window.last_error import last_error
-from flodl_window.words import ended_for_standing_still, ending, ending_of
+from flodl_window.words import ending, ending_of
 
 ECHO = 15.0  # seconds: a broken connection is noticed at once, a silent host when its beats are missed
 _OTHERS = re.compile(
@@ -157,13 +157,13 @@ def _finding(row: dict[str, Any], expelled: dict[Any, float]) -> Finding | None:
     if kind == "rank_exited" and not row.get("ordered") and (signal is not None or code):
         rank = _whole(row.get("rank"))
         stood_still_s = _number(row.get("stood_still_s"))
-        how = ending(code, signal, bool(row.get("out_of_memory")), stood_still_s)
-        meaning = _STOOD_STILL if stood_still_s else _meaning(code, signal)
+        how = ending(code, signal, bool(row.get("out_of_memory")), stood_still_s, expelled.get(rank))
+        sense = _STOOD_STILL if stood_still_s else _meaning(code, signal)
         if signal == SIGKILL and rank in expelled:
-            how, meaning = ended_for_standing_still(expelled[rank]), _EXPELLED
+            sense = _EXPELLED
         why = last_error(tail, code, signal)
         made = Finding(at, f"rank {rank} on {host} {how}", host, rank, why, tail=tail, kind="rank")
-        made.meaning = meaning
+        made.meaning = sense
         made.echo = signal is None and any(_OTHERS.search(line) for line in tail[-20:])
         made.surety = 0 if signal is not None else 2
         return made
