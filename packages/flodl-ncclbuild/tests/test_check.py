@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ncclbuild_box import needs_compiler
 
 from flodl_ncclbuild import library, main
 from flodl_wire.faults import Refused
-
-compiler = shutil.which("cc") or shutil.which("gcc")
-needs_compiler = pytest.mark.skipif(compiler is None, reason="no C compiler here: apt install gcc")
 
 
 def compiled(folder: Path, source: str) -> Path:
     path = folder / "libnccl.so.2"
     (folder / "nccl.c").write_text(source)
-    assert compiler is not None
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, folder / "nccl.c"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, folder / "nccl.c"], check=True)
     return path
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ncclbuild_box import Box, libnccl
+from ncclbuild_box import Box, libnccl, needs_compiler
 
 from flodl_ncclbuild import contents
-
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here: apt install gcc")
 
 
 def fat(*entries: tuple[int, int], magic: int = 0xBA55ED50) -> bytes:

@@ -3,18 +3,14 @@ toolkit, what the container would. No engine has run these lines here; what is h
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from ncclbuild_box import TREE, Box
+from ncclbuild_box import TREE, Box, needs_build
 
 from flodl_ncclbuild.plan import DOCKERFILE
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in ("make", "g++", "cc")),
-    reason="no make and C++ compiler here: apt install build-essential",
-)
+pytestmark = needs_build
 
 ENGINE = """
 import shutil

@@ -10,15 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ncclbuild_box import TREE, Box
+from ncclbuild_box import TREE, Box, needs_build
 
 from flodl_ncclbuild import contents, library, toolchain
 from flodl_wire.faults import Fault
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in ("make", "g++", "cc")),
-    reason="no make and C++ compiler here: apt install build-essential",
-)
+pytestmark = needs_build
 WORDS = ("build", "--native", "--source", str(TREE))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from ncclbuild_box import Box, libnccl, torch_in
+from ncclbuild_box import Box, libnccl, needs_compiler, torch_in
 
 from flodl_ncclbuild import torch_nccl
 from flodl_wire.faults import Refused
 
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here: apt install gcc")
 REQUIREMENT = 'nvidia-nccl-cu12==2.27.3; platform_system == "Linux" and platform_machine == "x86_64"'
 
 

@@ -217,7 +217,7 @@ def _renew(copy: Copy, listed: Listing, bring: Callable[[list[str]], None]) -> L
     wanted = _tree_of(listed)
     copy.removed = mirror.forget(root, wanted, index)
     if copy.swept or not index.hashes:
-        copy.removed += mirror.clean(root, wanted, _spared(), _since(copy.place, index))
+        copy.removed += mirror.clean(root, wanted, (*BUILT, *BUILT_AT_ROOT), _since(copy.place, index))
     missing = renewal.missing(root, listed, copy.kept, index)
     if missing:
         bring(missing)
@@ -268,10 +268,6 @@ def _notes(manifest: RunManifest, age: int, source: Source) -> list[str]:
     if manifest.digest is None:
         notes.append(f"{source.origin} was published by an older flodl-publish: it cannot be proven whole")
     return notes
-
-
-def _spared() -> Iterator[str]:
-    yield from (name for name in (*BUILT, *BUILT_AT_ROOT))
 
 
 @contextmanager

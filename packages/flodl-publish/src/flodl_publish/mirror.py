@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,11 +90,11 @@ def forget(target: Path, tree: Tree, ours: Index) -> int:
     return sum(_remove(target, path) for path in sorted(gone, reverse=True) if path not in wanted)
 
 
-def clean(target: Path, tree: Tree, spared: Iterator[str] | None = None, since_ns: int = 0) -> int:
+def clean(target: Path, tree: Tree, spared: Iterable[str] = (), since_ns: int = 0) -> int:
     """Remove whatever lies in `target` and is not of the tree; folders named in `spared` are left alone, and so is
     what has not been touched since `since_ns`.
     """
-    wanted, kept = _folders(tree), set(spared or ())
+    wanted, kept = _folders(tree), set(spared)
     removed = 0
     for path in sorted(contents(target, kept), reverse=True):
         if path in tree.files or path in tree.links or path in wanted or path in OWN:

@@ -50,7 +50,7 @@ def gather_raw(door_port: int, folders: Sequence[str], dropin: str) -> dict[str,
     raw = {
         "uname": platform.system(),
         "uid": str(os.geteuid()),
-        "user": _user(),
+        "user": user_name(),
         "systemd": "yes" if os.path.isdir("/run/systemd/system") else "no",
         "sshd": _which("sshd"),
         "ssh-keygen": _which("ssh-keygen"),
@@ -148,7 +148,8 @@ def _kind(path: str) -> str:
     return "file" if os.path.lexists(path) else "absent"
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Whose account this is; "" where it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a uid without a name, in a container

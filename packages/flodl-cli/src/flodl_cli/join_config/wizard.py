@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import getpass
 import os
 import re
 import socket
@@ -143,7 +142,7 @@ def standing_farm(label: str) -> Farm:
 
 def _decide(wish: Wish, there: Standing, asker: Asker, seen: Seen) -> tuple[Controller, str]:
     """Flags, else what the farm has, else questions with defaults. Raises Refused."""
-    user = _user()
+    user = gathering.user_name()
     if wish.controller is not None:
         controller = farms.parse_controller(wish.controller, user)
     elif there.controller is not None:
@@ -165,13 +164,6 @@ def _own_name() -> str:
     """A name or address by which others may know this box."""
     name = socket.gethostname()
     return name if re.fullmatch(r"[A-Za-z0-9.-]+", name) and name != "localhost" else "127.0.0.1"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def _command(seen: Seen, there: Standing) -> str:
@@ -241,7 +233,7 @@ def _install(wish: Wish, plan: Plan, asker: Asker, facts: Facts) -> installing.I
             if installing.look(plan.farm, plan.retired, wish.authorized_keys).state == "kept":
                 return installing.look(plan.farm, plan.retired, wish.authorized_keys)
         where = wish.authorized_keys or "~/.ssh/authorized_keys"
-        if wish.authorized_keys is None and _user() != plan.farm.controller.user:
+        if wish.authorized_keys is None and gathering.user_name() != plan.farm.controller.user:
             return None
         if not asker.consent(f"put the key's line into {where}"):
             return None
@@ -249,7 +241,7 @@ def _install(wish: Wish, plan: Plan, asker: Asker, facts: Facts) -> installing.I
     def may_chmod(lines: list[str]) -> bool:
         return wish.yes or asker.consent("others may write there, so sshd ignores it; " + "; ".join(lines))
 
-    return installing.install(plan.farm, plan.retired, wish.authorized_keys, _user(), may_chmod)
+    return installing.install(plan.farm, plan.retired, wish.authorized_keys, gathering.user_name(), may_chmod)
 
 
 def _report(
@@ -276,7 +268,7 @@ def _report(
         overlay=plan.overlay_state,
         credentials=plan.credentials,
         files=[each for each in states if each.path != overlay_path],
-        freshness=freshness.look(farm, facts, plan.retired, made, wish.authorized_keys, _user()),
+        freshness=freshness.look(farm, facts, plan.retired, made, wish.authorized_keys, gathering.user_name()),
         preflight=findings,
         install=install,
         steps=steps(farm, facts, findings, farm.command, installed=installed, here=os.getcwd()),
