@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from torch.distributed import TCPStore  # noqa: E402 - behind the line that skip
 
 torch.set_num_threads(1)  # before anything forks: a pool of OpenMP threads does not survive it
 
+GRACE_S = 1.0  # as the window weighs a failure (verdict.GRACE) before it ends the others, who may have words to say
 PROGRAM = str(Path(sys.executable).parent / "flodl-planes")
 
 
@@ -126,6 +128,7 @@ class SmallWorld:
     def _await_ranks(self, pair: socket.socket, children: dict[int, int]) -> None:
         """What an agent does: report each rank's end as it comes."""
         waiting = {child: rank for rank, child in children.items()}
+        end_the_rest = threading.Timer(GRACE_S, lambda: terminate(list(waiting)))
         while waiting:
             child, status = os.wait()
             if child not in waiting:
@@ -135,10 +138,15 @@ class SmallWorld:
             why = f"killed by signal {-code}" if code < 0 else f"exit {code}"
             with suppress(OSError):
                 pair.send(encode_message(RankGone(rank, code == 0, why, code if code >= 0 else None)))
-            if code:
-                for other in waiting:  # as the window does in a failed run
-                    with suppress(ProcessLookupError):
-                        os.kill(other, signal.SIGTERM)
+            if code and not end_the_rest.ident:
+                end_the_rest.start()
+        end_the_rest.cancel()
+
+
+def terminate(children: list[int]) -> None:
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
 
 
 def fork(script: Callable[[], None], variables: dict[str, str], log: Path) -> int:
