@@ -224,6 +224,8 @@ class Deadly(Squares):
         (3, "ended with exit code 3"),
     ],
 )
+# heard in the callback of a weak reference, torch's alarm is printed and lost, and the queue tells of the death instead
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_is_the_cause_whatever_torch_raises(
     batches: Make, workers: int, by: int, words: str
