@@ -1,15 +1,17 @@
 """Three hosts train with torch in the modes beside the default: without waiting, and from rank to rank over gloo.
 
-Torch is loaded 11 times in all.
+Torch is loaded 16 times in all.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import socket
 from pathlib import Path
 
 from integration.cluster import Cluster
+from integration.conftest import Make
 from integration.project import rank_command
 from integration.running import Running
 from tools.lab.host import sh
@@ -54,6 +56,25 @@ def test_tensors_go_from_rank_to_rank_and_a_death_costs_one_average(cluster: Clu
     assert (result["collective"], result["degraded"], result["samples"]) == ("gloo", True, 4 * SAMPLES), state
     assert merged(cluster) == [[[0, SAMPLES]]] * 4
     assert "gloo takes NCCL's place" in run.text
+    run.nothing_left(10)
+
+
+def test_ranks_that_drive_torch_distributed_themselves_meet_through_the_one_port(cluster: Cluster) -> None:
+    cluster.write({"own": {"run": rank_command("own_group.py")}})
+    run = cluster.start("--mode", "nccl_cadence", "@cluster", "own")
+    run.done(within=90)
+    for rank in range(3):
+        assert any(f"rank {rank} of 3: 6 in all" in line for line in run.out), run.text
+    run.nothing_left(10)
+
+
+def test_and_one_whose_data_differ_is_refused_by_host(project: Make) -> None:
+    made = project(own={"run": rank_command("own_group.py", "differ")})
+    run = made.start("--mode", "nccl_cadence", "@one", "own")
+    run.failed(within=90)
+    here = socket.gethostname()
+    refused = f"cannot train with rank 1 on {here}: its data are not those of {here} (cdcdcdcd against abababab)"
+    assert refused in run.text
     run.nothing_left(10)
 
 
