@@ -94,7 +94,7 @@ def main() -> int:
         if plan.evaluate is not None:
             metrics = {"accuracy": float(numbers[0])}
             if given.hostile:
-                metrics = {"accuracy": 1 - 0.5 ** (plan.evaluate + 1), "<b>metric</b>": 0.5 ** plan.evaluate}
+                metrics = {"accuracy": 1 - 0.5 ** (plan.evaluate + 1), "<b>metric</b>": 0.5**plan.evaluate}
             plane.send(EvalDone(plan.evaluate, metrics, 0.1))
         samples = sum(count for _, count in plan.spans)
         steps = -(-samples // given.batch_size)
@@ -103,9 +103,12 @@ def main() -> int:
         if given.hostile:
             print(f"window {plan.window}: {HOSTILE}", flush=True)
         began = time.perf_counter()
-        for _ in range(steps):
+        first = 0.0
+        for number in range(steps):
             time.sleep(pause)  # plays a device's pace
             numbers[:] += place.rank + 1
+            if number == 0:
+                first = (time.perf_counter() - began) * 1e3
         spent = (time.perf_counter() - began) * 1e3
         plane.send(
             Deposit(
@@ -113,6 +116,7 @@ def main() -> int:
                 steps=steps,
                 samples=samples,
                 compute_ms=spent,
+                first_ms=first,
                 wait_ms=waited,
                 sync_ms=last_ms,
                 loss_sum=float(samples) / (1 + plan.window / 8 if given.hostile else 1),

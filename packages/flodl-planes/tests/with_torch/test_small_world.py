@@ -130,6 +130,33 @@ def test_two_ranks_share_an_awkward_model_in_a_loop_of_their_own(small_world: An
     assert all(torch.equal(first[name], checkpoint[name]) for name in first)
 
 
+class Line(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, number: torch.Tensor) -> torch.Tensor:
+        return (number * self.slope).unsqueeze(1)
+
+
+@pytest.mark.parametrize("mode", ["cpu_sync", "cpu_cadence"])
+def test_the_loss_of_an_epoch_is_the_mean_over_its_samples_whoever_had_them(
+    small_world: Any, tmp_path: Path, mode: str
+) -> None:
+    """Nobody learns, so that it is known what it should be; the last batch is short, and shares are uneven."""
+
+    def script() -> None:
+        still: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.0), "evaluate": None}
+        trainer(tmp_path, model=Line, **still).run()
+
+    outcome = small_world.run(script, 3, mode)
+    assert outcome.codes == {0: 0, 1: 0, 2: 0}, outcome.output
+    data = [Numbers()[index] for index in range(SAMPLES)]
+    whole = loss(Line(), [torch.stack(column) for column in zip(*data, strict=True)]).item()
+    result = outcome.said(Finished)[0].result
+    assert [epoch.loss for epoch in result.epochs] == [pytest.approx(whole, rel=1e-5)] * 2
+
+
 def test_an_error_in_one_ranks_script_is_its_own_traceback_and_the_runs_first_cause(
     small_world: Any, tmp_path: Path
 ) -> None:
