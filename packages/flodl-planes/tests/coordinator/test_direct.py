@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.coordinator.hub_events import CommitRound, RoundNotBegun
+from flodl_planes.coordinator.hub_events import CommitRound, Expel, RoundNotBegun
 from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayJoined
 from flodl_wire.hub_messages import Finished, HubFailed, TrainingBegan
 from flodl_wire.plane_messages import Moved
@@ -68,6 +68,19 @@ def test_a_round_that_finds_a_rank_gone_waits_for_the_word_on_it(paper: Any) -> 
     world.tell(RoundNotBegun(1))
     world.kill(2)
     assert (world.rounds[-1].attempt, world.rounds[-1].hands) == (1, [0, 1])
+
+
+def test_who_stands_still_in_a_round_is_ended_and_the_others_average_without_it(paper: Any) -> None:
+    world = world_of(paper, {"here": [0, 1, 2]}, changes={"stall_timeout": 20.0}).load()
+    for rank in (0, 1, 2):
+        world.deposit(rank)
+    world.tell(FromRank(0, Moved(1, 0)))
+    assert not [order for order in world.tick(15) if isinstance(order, Expel)]
+    expelled = [order for order in world.tick(6) if isinstance(order, Expel)]
+    assert expelled == [Expel(1), Expel(2)], "their relay knows which of them only waits for the other"
+    world.kill(2)
+    assert (world.rounds[-1].attempt, world.rounds[-1].hands) == (1, [0, 1])
+    assert world.finish().told(Finished)[0].result.degraded
 
 
 def test_a_single_survivor_ends_the_run(paper: Any) -> None:

@@ -17,7 +17,7 @@ from flodl_planes.coordinator.hub_events import (
     Rescue,
     WriteCheckpoint,
 )
-from flodl_planes.coordinator.transport_events import FromRank, RoundDone, StateWhole
+from flodl_planes.coordinator.transport_events import FromRank, RankEnding, RelayLost, RoundDone, StateWhole
 from flodl_planes.records.cursor import Cursor
 from flodl_wire.faults import Broken
 from flodl_wire.hub_messages import Expelled, Finished, HubFailed, Notice, RankGone, Stop
@@ -323,10 +323,43 @@ def test_a_rank_that_stands_still_is_ended_after_its_time_and_dies_as_others_do(
     world.deposit(0)
     assert not [order for order in world.tick(15) if isinstance(order, Expel)]
     assert [order for order in world.tick(6) if isinstance(order, Expel)] == [Expel(1)]
+    assert not world.told(Expelled), "its relay may know better"
+    world.tell(RankEnding(1))
     assert world.told(Expelled) == [Expelled(1, pytest.approx(21.0, abs=0.1))]
     world.kill(1)
     assert any("it stood still for 21 s and was ended" in notice.text for notice in world.told(Notice))
     assert world.finish().told(Finished)[0].result.degraded
+
+
+@pytest.mark.parametrize(
+    ("hosts", "every", "expelled"),
+    [
+        pytest.param({"here": [0, 1]}, 0.001, [Expel(0), Expel(1)], id="their relay knows which of them it is"),
+        pytest.param({"here": [0, 1]}, None, [], id="decided as soon as it was ordered"),
+        pytest.param({"a": [0], "b": [1]}, 0.001, [], id="made of what they have handed in"),
+    ],
+)
+def test_who_stands_still_in_an_average_that_is_to_be_saved_is_ended(
+    paper: Any, hosts: dict[str, list[int]], every: float | None, expelled: list[Expel]
+) -> None:
+    terms = {"stall_timeout": 20.0, "checkpoint_every": every}
+    world = paper(hosts, samples=1000, changes=terms).load()
+    world.deposit(0)
+    world.deposit(1)
+    if every is None:
+        world.decide()
+    assert (world.open is not None) == (every is not None)
+    assert not [order for order in world.tick(15) if isinstance(order, Expel)]
+    if every is not None:
+        assert [order for order in world.tick(6) if isinstance(order, Expel)] == expelled
+
+
+def test_ranks_that_were_to_be_ended_and_were_not_die_of_something_else(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, samples=1000, changes={"stall_timeout": 10.0}).load()
+    assert [order for order in world.tick(11) if isinstance(order, Expel)] == [Expel(0), Expel(1)]
+    world.tell(RelayLost("here", "no sign of life for 15 s", None))
+    world.tick(3)
+    assert "host here lost: no sign of life" in world.failure().why and "stood still" not in world.failure().why
 
 
 def test_a_rank_that_stands_still_at_the_very_end_is_ended_too(paper: Any) -> None:

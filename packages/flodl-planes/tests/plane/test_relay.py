@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.coordinator.transport_events import RankLost, RelayJoined, RelayLost, RoundDone
+from flodl_planes.coordinator.transport_events import RankEnding, RankLost, RelayJoined, RelayLost, RoundDone
 from flodl_planes.plane.frame_socket import FrameSocket, LinkEnded
 from flodl_planes.plane.layout import lay_out
 from flodl_planes.plane.segment import Segment
@@ -75,6 +75,14 @@ def finish(process: subprocess.Popen[str]) -> float:
     return total
 
 
+def unharmed(process: subprocess.Popen[str]) -> bool:
+    """A signal that was sent before would have been heard first."""
+    process.send_signal(signal.SIGSTOP)
+    seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    process.send_signal(signal.SIGCONT)
+    return seen is not None and seen.si_code == os.CLD_STOPPED
+
+
 @pytest.fixture
 def undisturbed(make_world: Any, processes: Processes) -> float:
     """What two ranks end with when nothing happens."""
@@ -119,9 +127,32 @@ def test_a_rank_that_stands_still_in_a_round_is_ended_and_those_who_wait_for_it_
     assert wait_until(lambda: crossed(memory, line[:1]), lambda: False), "rank 0 has done its share"
     for rank in (0, 1):
         world.transport.expel(rank)
+    assert world.next(RankEnding) == RankEnding(1)
     assert world.next(RankLost) == RankLost(1, False)
     assert stopped.wait(30) == -signal.SIGKILL
     assert finish(survivor) == undisturbed
+
+
+def test_in_a_round_that_ranks_make_by_their_own_roads_only_the_stopped_one_is_ended(
+    make_world: Any, processes: Processes
+) -> None:
+    world = make_world({"a": [0, 1]}, elements=ELEMENTS)
+    world.start_relay("a")
+    ranks = [processes.rank(world.relay_socket("a"), 0), processes.rank(world.relay_socket("a"), 1, "stop", 1)]
+    world.await_deposits(2)
+    assert world.order(1, HALVES, direct=True, hands=[0, 1])
+    os.waitid(os.P_PID, ranks[1].pid, os.WSTOPPED | os.WNOWAIT)
+    for rank in (0, 1):
+        world.transport.expel(rank)
+    assert world.next(RankEnding) == RankEnding(1)
+    assert world.next(RankLost) == RankLost(1, False, 1)
+    assert ranks[1].wait(30) == -signal.SIGKILL and unharmed(ranks[0])
+    assert world.order(1, {"0": 1.0}, direct=True, hands=[0], attempt=1)
+    world.transport.expel(0)  # waits
+    world.transport.commit(1, 1)
+    world.transport.expel(0)  # has its plan, and has not done it
+    assert world.next(RoundDone).round == 1
+    assert world.next(RankLost) == RankLost(0, False)
 
 
 def test_a_stopped_rank_is_waited_for(make_world: Any, processes: Processes, undisturbed: float) -> None:

@@ -270,6 +270,12 @@ class RankLost(msgspec.Struct, tag="rank_lost", omit_defaults=True):
     said_goodbye: bool
 
 
+class Expelling(msgspec.Struct, tag="expelling"):
+    """relay → hub: as you told, I end that rank's process, which only now counts: others only waited for it."""
+
+    rank: int
+
+
 class Kept(msgspec.Struct, tag="kept"):
     """relay → hub: the average of an `alone` round marked `keep` stands in `result`, or was sent in chunks."""
 
@@ -299,5 +305,5 @@ class RelayBeat(msgspec.Struct, tag="relay_beat"):
 
 RankUp: TypeAlias = RankHello | Deposit | Moved | Applied | EvalDone | State | Leaving
 RankDown: TypeAlias = Attach | Plan | Round | Commit | Restore | Finish | Dismiss
-RelayUp: TypeAlias = RelayHello | Shared | FromRank | RankLost | Kept | StatePart | RelayBeat
+RelayUp: TypeAlias = RelayHello | Shared | FromRank | Expelling | RankLost | Kept | StatePart | RelayBeat
 RelayDown: TypeAlias = ToRank | Round | Commit | Restore | StatePart | Expel | RelayBeat

@@ -43,6 +43,7 @@ from flodl_planes.coordinator.stalls import Stalls, awaited
 from flodl_planes.coordinator.training import Training
 from flodl_planes.coordinator.transport_events import (
     FromRank,
+    RankEnding,
     RankLost,
     RelayJoined,
     RelayLost,
@@ -135,6 +136,8 @@ class Coordinator:
             return self._found(event, now)
         if isinstance(event, CheckpointRefused):
             raise event.fault
+        if isinstance(event, RankEnding):
+            return self._stalls.ending(event.rank, now)
         if isinstance(event, StateWhole):
             return self.training.saving.whole(event.rank, event.round) if self.training else []
         if isinstance(event, CheckpointWritten | CheckpointFailed):

@@ -11,7 +11,8 @@ from flodl_wire.plane_messages import Deposit, Plan
 @dataclass
 class OpenRound:
     """A round that has been ordered. `took`: rank → its plan and deposit; `final`: nothing is left to deal behind
-    it; `free`: the ranks do not wait for it; `hands`: in direct mode, who has to say Moved; `moved`: who has.
+    it; `free`: the ranks do not wait for it; `hands`: who takes part; `moved`: in direct mode, who has said Moved, as
+    all have to; `theirs`: it is decided when the ranks have made it among themselves, and not before.
     """
 
     number: int
@@ -21,6 +22,12 @@ class OpenRound:
     free: bool = False
     hands: list[int] = field(default_factory=list)
     moved: set[int] = field(default_factory=set)
+    theirs: bool = False
+
+    @property
+    def awaited(self) -> list[int]:
+        """Who may be holding it up."""
+        return [rank for rank in self.hands if self.theirs and rank not in self.moved]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 A rank is dead by its process' end alone, never by its silence: a debugger, a compiler or a slow disk may hold it for as
 long as they like. `stall_timeout` says otherwise. The relay ends the process, and what follows is a death like another.
+Where ranks wait for one another the relay spares those who only wait: so it counts when the relay says that it does it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from flodl_wire.hub_messages import Expelled
 
 
 class Stalls:
-    """Who was to be ended for it, and when; and for how many seconds they had stood still by then."""
+    """Who was to be ended for it, and when; since when they had stood still, and for how long when they were."""
 
     def __init__(self) -> None:
         self._tried: dict[int, float] = {}
+        self._since: dict[int, float] = {}
         self._stood_s: dict[int, float] = {}
 
     def expel(self, training: Training, awaited: list[int], now: float) -> list[HubOrder]:
@@ -31,9 +33,14 @@ class Stalls:
         orders: list[HubOrder] = []
         for rank in awaited:
             if now - max(since, self._tried.get(rank, 0.0)) >= limit:
-                self._tried[rank], self._stood_s[rank] = now, now - since
-                orders += [Tell(Expelled(rank, now - since)), Expel(rank)]
+                self._tried[rank], self._since[rank] = now, since
+                orders.append(Expel(rank))
         return orders
+
+    def ending(self, rank: int, now: float) -> list[HubOrder]:
+        """Its relay is about to do it."""
+        self._stood_s[rank] = now - self._since.get(rank, now)
+        return [Tell(Expelled(rank, self._stood_s[rank]))]
 
     def why(self, rank: int, why: str) -> str:
         """Why a rank is dead: `why`, unless it was for this; of that the launcher may not have heard in time."""
@@ -46,6 +53,8 @@ def awaited(training: Training, phase: str, applied: Collection[int], now: float
     """Ranks that the run cannot go on without, or cannot end without. `applied`: who has the last average."""
     living = training.cohort.living
     if phase == "training":
+        if training.open is not None:
+            return training.open.awaited
         limit = training.terms.stall_timeout or 0.0
         return [rank for rank in living if narration.stalled(training, rank, now, limit)]
     busy = training.plans.keys() - training.deposits.keys()

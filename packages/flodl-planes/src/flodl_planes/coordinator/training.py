@@ -289,7 +289,9 @@ class Training:
         self.issued_at = now
         self.open = opened
         opened.hands = self.cohort.living
-        return [StartRound(self._message(opened, saved), self.cohort.live_hosts())]
+        message = self._message(opened, saved)
+        opened.theirs = message.direct or (message.alone and message.keep and not message.apart)
+        return [StartRound(message, self.cohort.live_hosts())]
 
     def _message(self, opened: OpenRound, saved: bool) -> Round:
         """The round as relays and ranks hear of it. `saved`: its average goes to a checkpoint."""

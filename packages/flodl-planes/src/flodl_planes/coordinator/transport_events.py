@@ -24,6 +24,13 @@ class FromRank:
 
 
 @dataclass(frozen=True)
+class RankEnding:
+    """The rank's relay is about to end its process, as an Expel ordered; its RankLost follows."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
 class RankLost:
     """The rank's socket at its relay closed; `said_goodbye`: it had sent Leaving before."""
 
@@ -72,4 +79,4 @@ class Taken:
     number: int
 
 
-TransportEvent = RelayJoined | FromRank | RankLost | RelayLost | RoundDone | StateWhole | Taken
+TransportEvent = RelayJoined | FromRank | RankEnding | RankLost | RelayLost | RoundDone | StateWhole | Taken

@@ -38,6 +38,7 @@ from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.plane_messages import (
     Commit,
     Expel,
+    Expelling,
     FromRank,
     Kept,
     RankDown,
@@ -337,6 +338,9 @@ class HubTransport:
                 self._events.put(events.StateWhole(message.rank, whole))
         elif isinstance(message, RelayHello):
             self._join(link, message)
+        elif isinstance(message, Expelling):
+            self._own_rank(link, message.rank)
+            self._events.put(events.RankEnding(message.rank))
         elif isinstance(message, RankLost):
             self._own_rank(link, message.rank)
             with self._lock:

@@ -23,8 +23,9 @@ from flodl_wire.plane_messages import Dismiss, Leaving, RankHello, RankUp, State
 class LocalRank:
     """A connection, and once it has said hello a rank: `live` is its memory, kept for good."""
 
-    def __init__(self, link: FrameSocket, process: int = -1) -> None:
+    def __init__(self, link: FrameSocket, pid: int, process: int = -1) -> None:
         self.link = link
+        self.pid = pid
         self.process = process  # a pidfd: the process that connected and none that got its number later
         self.hello: RankHello | None = None
         self.live: Segment | None = None
@@ -93,6 +94,17 @@ class LocalRanks:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(local.process, signal.SIGKILL)
 
+    def stopped(self, rank: int) -> bool:
+        """Whether a signal or a debugger has stopped the rank's process."""
+        local = self.ranks.get(rank)
+        if local is None or not local.here:
+            return False
+        try:
+            stat = Path(f"/proc/{local.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return stat.rpartition(b")")[2].split()[0] in (b"T", b"t")
+
     def close(self) -> None:
         """Nobody is served any more; ranks that are still here see the end."""
         self._listener.close()
@@ -123,7 +135,7 @@ class LocalRanks:
         process = -1
         with contextlib.suppress(OSError, AttributeError):  # it is connected, so it lives; an old kernel has no pidfd
             process = os.pidfd_open(pid)
-        local = LocalRank(FrameSocket(sock), process)
+        local = LocalRank(FrameSocket(sock), pid, process)
         self._selector.register(sock, selectors.EVENT_READ, local)
 
     def _read(self, local: LocalRank) -> None:

@@ -40,6 +40,7 @@ from flodl_wire.plane_messages import (
     Attach,
     Commit,
     Expel,
+    Expelling,
     FromRank,
     Kept,
     RankLost,
@@ -67,6 +68,7 @@ class Relay:
         self._lock = threading.Lock()
         self._memory: HostMemory | None = None
         self._round: Round | None = None
+        self._direct = False  # it is one that the ranks make by roads of their own, and not committed
         self._landing = Landing()
         self._uplink: Uplink | None = None  # from the first round on whose floats are encoded
         self._left_undone: queue.SimpleQueue[tuple[Round, int] | None] = queue.SimpleQueue()
@@ -191,7 +193,7 @@ class Relay:
             self._begin(message)
             self._to_all(body)
         elif isinstance(message, Commit):
-            direct = self._round is not None and self._round.direct
+            direct, self._direct = self._direct, False
             landed = direct or self._landing.complete(message.round, message.attempt)
             if isinstance(self._hub, SealedSocket) and not landed:
                 raise Broken(
@@ -204,6 +206,8 @@ class Relay:
             self._to_all(body)
         elif isinstance(message, Expel):
             if not self._waits_for_another(message.rank):
+                with contextlib.suppress(LinkEnded):
+                    self._hub.post(Expelling(message.rank))
                 self._local.expel(message.rank)
         elif isinstance(message, Restore):
             self._restore(message)
@@ -215,9 +219,13 @@ class Relay:
             self._local.send(rank, body, memory)
 
     def _waits_for_another(self, rank: int) -> bool:
-        """Whether the rank has done its share of a round that another one holds up."""
+        """Whether another one holds up the round, and not this rank: it has done its share. In a direct round nobody's
+        share can be seen; but nothing of the script's runs there, so who is not stopped only waits.
+        """
         with self._lock:
-            memory, round = self._memory, self._round
+            memory, round, direct = self._memory, self._round, self._direct
+        if direct:
+            return not self._local.stopped(rank)
         if memory is None or round is None or not (round.alone and round.weights):
             return False
         line = finish_line(memory, round)
@@ -249,6 +257,7 @@ class Relay:
         """What this process has to do in `round` beyond passing it on."""
         with self._lock:
             memory, self._round = self._memory, round
+            self._direct = round.direct and bool(round.weights)
             if memory is None:
                 raise Broken("bad-round", "cannot begin a round", "not every rank of this host is here")
             self._take_over(hands(memory.ranks, round) if round.apart else self._local.absent())
