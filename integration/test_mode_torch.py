@@ -141,7 +141,7 @@ def test_the_store_starts_with_its_first_use_a_flood_costs_nothing_and_its_death
 
     store.kill()
     run.failed(within=30)
-    assert "the rendezvous store of mode torch is gone: its process was killed by signal 9" in run.text
+    assert "the ranks' rendezvous store is gone: its process was killed by signal 9" in run.text
     run.nothing_left(10)
 
 

@@ -110,6 +110,7 @@ def test_a_store_that_dies_is_the_hub_s_to_know(served) -> None:
     assert served.event() == Taken(1)
     fault = served.event()
     assert (fault.code, fault.why) == ("store-died", "its process exited with code 7")
+    assert "the controller's own box" in fault.fix
 
 
 def test_the_store_s_process_ends_with_its_stdin(torch_is) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from flodl_wire.faults import Broken
 
 _WHAT = "cannot serve the ranks' rendezvous"
+_BEREFT = "it runs on the controller's own box: see its memory (`dmesg -T`), and who ends processes there"
 _MENDED = f"{sys.executable} -m pip install 'flodl-planes[torch]'"
 
 
@@ -70,7 +71,7 @@ class StoreChild:
         with self._lock:
             how = "" if self._closed else self._how_it_ended(process)
         if how:
-            self._died(Broken("store-died", "the rendezvous store of mode torch is gone", how))
+            self._died(Broken("store-died", "the ranks' rendezvous store is gone", how, _BEREFT))
 
     def _how_it_ended(self, process: subprocess.Popen[bytes]) -> str:
         """Its signal, or the last line it wrote."""
