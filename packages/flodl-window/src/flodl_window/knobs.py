@@ -19,9 +19,8 @@ DEFAULT_QUORUM = 2  # a world of one has nothing to average with
 DEFAULT_CAP_S = 600.0
 
 Admission = Literal["salt", "token", "open"]
-CAPACITY: Literal["capacity"] = (
-    "capacity"  # as many ranks as the roster gives, known when its last "all" host has said hello
-)
+# as many ranks as the roster gives, known when its last "all" host has said hello
+CAPACITY: Literal["capacity"] = "capacity"
 
 
 @dataclass(frozen=True)
@@ -59,40 +58,64 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
     join = cluster.controller.join or JoinWindow()
     known, asked = capacity(cluster)
     _check_alone(join)
-    cap = join.max_join_timeout
-    if cap is None:
-        cap = max(DEFAULT_CAP_S, join.join_timeout)
-    elif cap < join.join_timeout:
+    cap_s = _cap(join)
+    quorum = _quorum(join, known, asked, mode)
+    least = known + len(asked) if quorum == CAPACITY else quorum  # an "all" host gives one rank at least
+    target = _target(join, least, reachable=bool(asked) or known >= least)
+    surely = asks_for_walk_ins(cluster)
+    # With an "all" host nobody knows yet whether these are more than the roster gives.
+    walk_ins = surely or bool(asked and (join.min_rank_start or join.target_ranks))
+    _check_tunnel_only(join, mode)
+    return Knobs(
+        quorum=quorum,
+        target=target,
+        join_s=float(join.join_timeout),
+        cap_s=cap_s,
+        start=join.start,
+        admission=_admission(cluster, join, loopback=loopback, fanout=fanout, walk_ins=walk_ins, surely=surely),
+        walk_ins=walk_ins,
+        loopback_only=join.tunnel_only,
+    )
+
+
+def _cap(join: JoinWindow) -> float:
+    """Seconds after which the window closes for good."""
+    if join.max_join_timeout is None:
+        return max(DEFAULT_CAP_S, float(join.join_timeout))
+    if join.max_join_timeout < join.join_timeout:
         raise _refuse(
             "max_join_timeout",
-            f"{cap:g} s is shorter than controller.join.join_timeout, {join.join_timeout:g} s",
+            f"{join.max_join_timeout:g} s is shorter than controller.join.join_timeout, {join.join_timeout:g} s",
             "make the cap the longer one",
         )
+    return float(join.max_join_timeout)
 
-    if join.min_rank_start is None and join.discovery:
+
+def _quorum(join: JoinWindow, known: int, asked: list[str], mode: str) -> int | Literal["capacity"]:
+    """The fewest ranks: as said, else all that the roster gives. `known`, `asked`: as of `capacity`."""
+    if join.min_rank_start is not None:
+        return join.min_rank_start
+    if join.discovery:
         why = "nobody knows how many ranks to wait for"
         raise _refuse("discovery", why, "say so with controller.join.min_rank_start")
-    if (
-        join.min_rank_start is None
-        and join.target_ranks is None
-        and not asked
-        and known < DEFAULT_QUORUM
-        and mode != modes.TORCH
-    ):
+    if asked or known >= DEFAULT_QUORUM or mode == modes.TORCH:
+        return CAPACITY
+    if join.target_ranks is None:
         raise _refuse(
             "min_rank_start",
             f"the roster gives {known} rank, and a world of one has nothing to average with",
             "give it two devices, e.g. local_devices: cpu:2, run the command without cluster: true, "
             "or set min_rank_start: 2 so that another host can walk in",
         )
-    quorum: int | Literal["capacity"] = join.min_rank_start or CAPACITY
-    if quorum == CAPACITY and not asked and known < DEFAULT_QUORUM and mode != modes.TORCH:
-        quorum = DEFAULT_QUORUM  # a bare one-host config with a target: it waits for a walk-in
-    least = known + len(asked) if quorum == CAPACITY else quorum  # an "all" host gives one rank at least
-    target: int | Literal["capacity"] | None = join.target_ranks
-    if target is None and not join.discovery and join.start != "manual" and (asked or known >= least):
-        target = CAPACITY
-    if isinstance(target, int) and target < least:
+    return DEFAULT_QUORUM  # a bare one-host config with a target: it waits for a walk-in
+
+
+def _target(join: JoinWindow, least: int, *, reachable: bool) -> int | Literal["capacity"] | None:
+    """How many ranks close the window early. `least`: ranks that the quorum comes to; `reachable`: by the roster."""
+    target = join.target_ranks
+    if target is None:
+        return CAPACITY if reachable and not join.discovery and join.start != "manual" else None
+    if target < least:
         raise _refuse(
             "target_ranks",
             f"{target} is below controller.join.min_rank_start, {least}"
@@ -100,9 +123,10 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
             else f"{target} is below the {least} ranks that the roster gives, and all of them are waited for",
             f"make it {least} or more, leave it out, or set controller.join.min_rank_start to {target} or less",
         )
-    surely = asks_for_walk_ins(cluster)
-    # With an "all" host nobody knows yet whether these are more than the roster gives.
-    walk_ins = surely or bool(asked and (join.min_rank_start or join.target_ranks))
+    return target
+
+
+def _check_tunnel_only(join: JoinWindow, mode: str) -> None:
     if join.tunnel_only and not join.discovery:
         raise _refuse(
             "tunnel_only",
@@ -115,16 +139,6 @@ def resolve(cluster: Cluster, mode: str, *, fanout: bool, loopback: bool) -> Kno
             f"mode {mode} moves tensors peer to peer, past any tunnel",
             "use a cpu mode, e.g. cpu_cadence",
         )
-    return Knobs(
-        quorum=quorum,
-        target=target,
-        join_s=float(join.join_timeout),
-        cap_s=float(cap),
-        start=join.start,
-        admission=_admission(cluster, join, loopback=loopback, fanout=fanout, walk_ins=walk_ins, surely=surely),
-        walk_ins=walk_ins,
-        loopback_only=join.tunnel_only,
-    )
 
 
 def _check_alone(join: JoinWindow) -> None:
