@@ -326,6 +326,7 @@ def test_a_rank_that_stands_still_is_ended_after_its_time_and_dies_as_others_do(
     assert not world.told(Expelled), "its relay may know better"
     world.tell(RankEnding(1))
     assert world.told(Expelled) == [Expelled(1, pytest.approx(21.0, abs=0.1))]
+    world.tick(3)  # until its end is heard of: it is told as the launcher was told of it
     world.kill(1)
     assert any("it stood still for 21 s and was ended" in notice.text for notice in world.told(Notice))
     assert world.finish().told(Finished)[0].result.degraded
