@@ -28,10 +28,18 @@ from flodl_wire.specs import Envelope, EnvelopeController, EnvelopeWorker, HubSp
 torch = pytest.importorskip("torch")
 from torch.distributed import TCPStore  # noqa: E402 - behind the line that skips where torch is missing
 
+sys.path.insert(0, str(Path(__file__).parent))  # a Trainer for tests is a module beside them
 torch.set_num_threads(1)  # before anything forks: a pool of OpenMP threads does not survive it
 
 GRACE_S = 1.0  # as the window weighs a failure (verdict.GRACE) before it ends the others, who may have words to say
 PROGRAM = str(Path(sys.executable).parent / "flodl-planes")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, to stand in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @dataclass

@@ -22,12 +22,7 @@ from flodl_wire.hub_messages import Finished, HubFailed, Notice
 STREAM = torch.Generator().manual_seed(0)
 X = torch.randn(64, 4, generator=STREAM)
 DATA = TensorDataset(X, X.sum(1, keepdim=True))
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def loss(model: nn.Module, batch: Any) -> torch.Tensor:

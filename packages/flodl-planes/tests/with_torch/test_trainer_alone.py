@@ -1,4 +1,4 @@
-"""The Trainer in a process of its own: both forms, the records it leaves, and every way to hold it wrong."""
+"""The Trainer in a process of its own: both forms, and the records it leaves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import math
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from lone_trainer import DATA, build, loss, trainer
 from safetensors.torch import load_file
 from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from flodl_planes import RunResult, Trainer
 from flodl_planes.records import checkpoint, run_folder
@@ -27,27 +26,7 @@ from flodl_planes.records.checkpoint_writer import CheckpointWriter
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.state import State
 
-STREAM = torch.Generator().manual_seed(0)
-X = torch.randn(50, 4, generator=STREAM)
-DATA = TensorDataset(X, X.sum(1, keepdim=True))
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def build() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1))
-
-
-def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-    return F.mse_loss(model(batch[0]), batch[1])
-
-
-def evaluate(model: nn.Module) -> dict[str, Any]:
-    return {"mse": F.mse_loss(model(X), DATA.tensors[1])}
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -55,21 +34,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
-
-
-def trainer(**changed: Any) -> Trainer:
-    arguments: dict[str, Any] = {
-        "model": build,
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
-        "loss": loss,
-        "data": DATA,
-        "batch_size": 8,
-        "epochs": 3,
-        "seed": 5,
-        "evaluate": evaluate,
-        **changed,
-    }
-    return Trainer(**arguments)
 
 
 def test_run_trains_evaluates_each_epoch_and_returns_the_figures() -> None:
@@ -322,111 +286,3 @@ def test_a_checkpoint_that_is_still_being_written_is_left_alone_by_the_next_look
     monkeypatch.setattr(CheckpointWriter, "wait", waiting)
     trainer(checkpoint_every=1, on_epoch=lambda model, epoch, metrics: epoch and further.set()).run()
     assert torn and not any(torn)
-
-
-# held wrong
-
-
-def test_a_dataloader_is_refused_before_anything_starts(here: Path) -> None:
-    with pytest.raises(Refused, match="cannot train with data=DataLoader"):
-        trainer(data=DataLoader(DATA))
-    assert not (here / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("made", "why"),
-    [
-        (lambda model, batch: F.mse_loss(model(batch[0]), batch[1], reduction="none"), r"has the shape \[8, 1\]"),
-        (lambda model, batch: loss(model, batch).item(), "is a float"),
-        (lambda model, batch: None, "is a NoneType"),
-        (lambda model, batch: torch.zeros(()), "does not depend on any parameter"),
-    ],
-)
-def test_a_loss_that_cannot_be_trained_on_says_why(made: Callable[..., Any], why: str) -> None:
-    with pytest.raises(Refused, match=why) as refused:
-        trainer(loss=made).run()
-    assert refused.value.fix
-
-
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        ({"model": lambda: 3}, "returned no torch.nn.Module"),
-        ({"model": None}, "cannot be called"),
-        ({"model": lambda: nn.ReLU()}, "no parameter that learns"),
-        ({"optimizer": lambda parameters: None}, "nothing that has step"),
-        ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1.0)}, "cannot be called"),
-        ({"optimizer": torch.optim.LBFGS}, "needs closure"),
-        (
-            {"optimizer": lambda parameters: torch.optim.SGD(build().parameters(), lr=1.0)},
-            "6 of its tensors are not in",
-        ),
-        ({"optimizer": lambda parameters: torch.optim.Adam([*parameters, nn.Parameter(X)])}, "1 of its tensors is not"),
-        ({"evaluate": lambda model: 0.9}, "returned float"),
-        ({"evaluate": lambda model: {"map": torch.zeros(3)}}, "'map' is no number"),
-        ({"loss": None}, "has no loss"),
-        ({"loss": "mse"}, "cannot be called"),
-        ({"data": DATA.tensors[0][:0]}, "it is empty"),
-    ],
-)
-def test_an_argument_that_cannot_be_meant_says_why(changed: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refused, match=why) as refused:
-        trainer(**changed).run()
-    assert refused.value.fix
-
-
-@pytest.mark.filterwarnings("ignore:Lazy modules")
-def test_a_lazy_module_is_refused_alone_too() -> None:
-    with pytest.raises(Refused, match="has no shape yet"):
-        trainer(model=lambda: nn.Sequential(nn.LazyLinear(1))).run()
-
-
-def test_a_trainer_runs_once() -> None:
-    t = trainer(epochs=1)
-    t.run()
-    with pytest.raises(Refused, match="has run already"):
-        t.run()
-
-
-def test_a_loop_that_breaks_off_its_batches_is_told(here: Path) -> None:
-    with pytest.raises(Refused, match=r"loop over t.batches\(\) was left"), trainer() as t:
-        for _ in t.epochs():
-            for batch in t.batches():
-                t.backward(loss(t.model, batch))
-                t.step()
-                break
-    assert '"failed"' in (here / "runs" / "latest" / "result.json").read_text()
-
-
-def test_a_loop_that_breaks_off_its_epochs_is_told() -> None:
-    with pytest.raises(Refused, match=r"loop over t.epochs\(\) was left"), trainer() as t:
-        for _ in t.epochs():
-            for batch in t.batches():
-                t.backward(loss(t.model, batch))
-                t.step()
-            break
-
-
-def test_a_loop_that_does_nothing_with_its_batches_is_told() -> None:
-    with pytest.raises(Refused, match="called neither"), trainer() as t:
-        for _ in t.epochs():
-            for _ in t.batches():
-                pass
-
-
-def test_calls_outside_their_place_are_told() -> None:
-    t = trainer()
-    for call in (lambda: next(t.epochs()), lambda: next(t.batches())):
-        with pytest.raises(Refused, match="training has not begun"):
-            call()
-    with pytest.raises(Refused, match="no batch at hand"):
-        t.step()
-    with pytest.raises(Refused, match="no epoch has begun"), t:
-        next(t.batches())
-
-
-def test_an_uncaught_fault_is_rendered_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    trainer(epochs=1)  # a Trainer's making installs the hook
-    fault = Fault("x", "cannot do it", "it is broken", "mend it")
-    sys.excepthook(Fault, fault, None)
-    assert capsys.readouterr().err == "flodl: cannot do it: it is broken\nfix: mend it\n"
