@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flodl_wire import exits
-
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
 LONG = "print('line\\n' * 100_000)"  # more than any buffer holds
@@ -102,10 +100,26 @@ def test_a_person_who_cannot_be_told_costs_the_words_only() -> None:
 
 @pytest.mark.parametrize(("words", "code"), [("['--help']", 0), ("['--none']", 2)])
 def test_argparse_leaves_the_same_way(words: str, code: int) -> None:
-    body = f"argparse.ArgumentParser(prog='p').parse_args({words})"
-    assert without_reader(body).startswith(str(code)) and "Traceback" not in without_reader(body)
-    if FULL.exists() and code == exits.DONE:
-        assert full(body) == f"1 {CANNOT}"
+    ended = without_reader(f"argparse.ArgumentParser(prog='p').parse_args({words})")
+    assert ended.startswith(str(code)) and "Traceback" not in ended
+
+
+@needs_full
+def test_help_that_is_lost_has_not_been_given() -> None:
+    assert full("argparse.ArgumentParser(prog='p').parse_args(['--help'])") == f"1 {CANNOT}"
+
+
+def test_behind_a_command_nobody_speaks_of_its_output_any_more() -> None:
+    program = (
+        "import os, sys; from flodl_wire import faults, outlets\n"
+        "faults.guarded('x', lambda: print('told', flush=True) or 0)\n"
+        "sys.stderr.write(str(outlets.reader_left()))"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, text=True, check=True)
+    os.close(write)
+    assert done.stderr == "False"
 
 
 def test_an_output_without_end_hears_that_its_reader_left() -> None:
