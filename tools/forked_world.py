@@ -28,7 +28,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is de
 from flodl_planes.hub.process import Hub
 from flodl_planes.relay.process import Relay
 from flodl_wire import blob, environ
-from flodl_wire.devices import CpuDevices
+from flodl_wire.devices import CpuDevices, GpuDevices
 from flodl_wire.hub_messages import Finished, Form, FromHub, HubFailed, Large, Passed, Progress, RankGone, Ready, Stop
 from flodl_wire.messages import decode_message, encode_message
 from flodl_wire.result import RunResult
@@ -108,10 +108,10 @@ class Outcome:
 
 class ForkedWorld:
     """`hosts`: name → ranks; the first is the hub's own box. `folder`: an empty one, for logs, sockets and the run's
-    files (a short path)."""
+    files (a short path). `gpu`: each host's ranks are on its first GPU, which this process must not have touched."""
 
-    def __init__(self, folder: Path, mode: str, hosts: Mapping[str, Sequence[int]]) -> None:
-        self.folder, self.mode, self.size = folder, mode, sum(map(len, hosts.values()))
+    def __init__(self, folder: Path, mode: str, hosts: Mapping[str, Sequence[int]], *, gpu: bool = False) -> None:
+        self.folder, self.mode, self.size, self._gpu = folder, mode, sum(map(len, hosts.values())), gpu
         self.outcome = Outcome(folder)
         self._hosts = {name: [*ranks] for name, ranks in hosts.items()}
         self._pair, self._hubs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -132,8 +132,11 @@ class ForkedWorld:
         try:
             self._serve_until(lambda: self._said(Ready))
             hub_socket = next(message.socket for message in self.outcome.told if isinstance(message, Ready))
+            device = "cuda:0" if self._gpu else "cpu"
             places = [
-                RankPlace(rank, host, at, "cpu") for host, ranks in self._hosts.items() for at, rank in enumerate(ranks)
+                RankPlace(rank, host, at, device)
+                for host, ranks in self._hosts.items()
+                for at, rank in enumerate(ranks)
             ]
             self._tell(Form(places))
             for number, host in enumerate(self._hosts):
@@ -159,7 +162,7 @@ class ForkedWorld:
         self._fork(f"relay {host}", lambda: Relay(spec).run())
         envelope = Envelope(
             EnvelopeController("127.0.0.1", port), self.size, len(self._hosts),
-            EnvelopeWorker(host, ranks, CpuDevices(len(ranks))), self.mode, "forked",
+            EnvelopeWorker(host, ranks, GpuDevices([0]) if self._gpu else CpuDevices(len(ranks))), self.mode, "forked",
             relay_socket=relay_socket, store_port=self._store_port,
         )  # fmt: skip
         for at, rank in enumerate(ranks):
