@@ -69,7 +69,12 @@ class Feed:
         """A page: what it needs to be up to date, and from then on the news."""
         missed = self._missed(last_id)
         first = b"".join(missed) if missed is not None else self._whole(now)
-        first += self._state_event(self._state())
+        state = self._state()
+        first += self._state_event(state)
+        if not self._watchers:
+            self._last_state = state
+        elif state != self._last_state:
+            self._last_state = b""  # not all have the same one: the next that is sent is news to some of them
         self._watchers[watcher] = _Pace(len(first) + UNREAD, len(first), now)
         watcher.write(b"retry: 1000\n\n" + first)
 
