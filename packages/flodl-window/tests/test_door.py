@@ -10,6 +10,7 @@ import pytest
 from window_fleet import a_hello, dial, join
 from window_house import OTHER, SALT, House, http, in_house
 
+from flodl_window import http_door
 from flodl_wire import preface
 from flodl_wire.faults import Fault, Refused
 from flodl_wire.join_messages import Abort, Accept, AskSchema, Beat, Bye, Hello, Log
@@ -271,6 +272,50 @@ def test_half_a_request_is_answered_when_patience_ends() -> None:
         assert status == 408
 
     in_house(test, http_s=0.2)
+
+
+LONG = 64 << 20  # bytes: more than any kernel keeps of a connection
+
+
+async def begin_a_long_answer(house: House) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Its head has been read."""
+    house.state = bytes(LONG)
+    reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+def test_a_long_answer_that_is_read_slowly_outlasts_the_doors_patience_with_requests() -> None:
+    async def test(house: House) -> None:
+        reader, writer = await begin_a_long_answer(house)
+        assert (await http(house, b"GET / HT"))[0] == 408, "that patience has ended meanwhile"
+        assert len(await reader.readexactly(LONG)) == LONG and await reader.read() == b""
+        writer.close()
+
+    in_house(test, http_s=0.2)
+
+
+def test_a_long_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_door, "LINGER", 0.05)
+    monkeypatch.setattr(http_door, "STUCK_S", 0.2)
+    given_up = asyncio.Event()
+    lost = http_door.HttpConnection.connection_lost
+
+    def tell(self: http_door.HttpConnection, exc: Exception | None) -> None:
+        lost(self, exc)
+        given_up.set()
+
+    monkeypatch.setattr(http_door.HttpConnection, "connection_lost", tell)
+
+    async def test(house: House) -> None:
+        reader, writer = await begin_a_long_answer(house)
+        await given_up.wait()
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await reader.readexactly(LONG)
+        writer.close()
+
+    in_house(test)
 
 
 @pytest.mark.parametrize("ends", ["it is its turn", "the link is shut"])

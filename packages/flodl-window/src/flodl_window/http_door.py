@@ -21,6 +21,7 @@ from flodl_window.live.feed import Watcher
 MAX_HEAD = 16 * 1024  # a browser's cookies for "localhost" are longer than one would think
 MAX_BODY = 1024  # POST /start has none to speak of
 LINGER = 1.0  # seconds for the reader to take the answer before the socket goes; closing on unread bytes would reset it
+STUCK_S = 10.0  # an answer of which nothing is taken for so long is given up
 REASONS = {
     200: "OK",
     304: "Not Modified",
@@ -68,6 +69,7 @@ class HttpConnection(asyncio.Protocol):
         self._answered = False
         self._watching = False
         self._left = 1 << 62  # bytes unwritten when it was last looked at
+        self._taken_at = 0.0  # when they had become fewer
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -97,11 +99,9 @@ class HttpConnection(asyncio.Protocol):
         self._done()
 
     def time_out(self) -> None:
-        """The door's patience is over."""
+        """The door's patience with the request is over; an answer takes as long as its reader reads."""
         if not self._answered:
             self._answer(408, {"error": "no whole request in time"})
-        elif self._transport is not None:
-            self._transport.abort()
 
     def _handle(self, head: bytes, body_bytes: int) -> None:
         lines = head.decode("latin-1").split("\r\n")
@@ -190,7 +190,8 @@ class HttpConnection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         bare = method == "HEAD" or answer.status == 304
-        transport.write(_head(answer, len(answer.body)) + (b"" if bare else answer.body))
+        length = None if answer.status == 304 else len(answer.body)  # a 304's would be that of what it leaves out
+        transport.write(_head(answer, length) + (b"" if bare else answer.body))
         transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER, self._hang_up)
 
@@ -199,10 +200,12 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        loop = asyncio.get_running_loop()
         left = transport.get_write_buffer_size()
-        if left and left < self._left:
-            self._left = left
-            asyncio.get_running_loop().call_later(LINGER, self._hang_up)
+        if left < self._left:
+            self._left, self._taken_at = left, loop.time()
+        if left and loop.time() - self._taken_at < STUCK_S:
+            loop.call_later(LINGER, self._hang_up)
         else:
             transport.abort()
 
