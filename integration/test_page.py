@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -46,6 +47,7 @@ def test_a_run_is_seen_from_the_open_window_to_its_end(serve: Any, browser: Any,
     address = served.run.line("live page").rpartition(" ")[2]
     seen = Watched(browser, address)
     seen.phase("waiting")
+    assert {urlsplit(url).path for url in seen.asked if not url.startswith("data:")} == {"/", "/events"}, "nothing more"
     seen.shows("0 of 4 ranks")
     seen.shows("until it gives up", "#countdown")
     seen.shows("not in yet", "#roster")

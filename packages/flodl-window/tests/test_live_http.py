@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from window_house import House, http, in_house
 
 from flodl_window.http_door import own_names
-from flodl_window.live import answers, binding, feed, requests
+from flodl_window.live import answers, binding, feed, joined, requests
 from flodl_window.live.board import Board
 from flodl_wire.faults import Refused
 from flodl_wire.hub_messages import EpochDone, Progress, RankProgress, Spent, Timeline, TrainingBegan
@@ -81,7 +84,7 @@ def test_a_browser_gets_the_page_and_curl_the_state_at_the_same_address() -> Non
         status, headers, body = await http(house, b"GET / HTTP/1.1\r\n" + BROWSER + b"\r\n")
         assert status == 200 and headers["content-type"] == "text/html; charset=utf-8" and b"<!doctype html>" in body
         policy = headers["content-security-policy"]
-        assert "default-src 'none'" in policy and "script-src 'self'" in policy and "frame-ancestors 'none'" in policy
+        assert "default-src 'none'" in policy and "script-src 'sha256-" in policy and "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy and headers["x-content-type-options"] == "nosniff"
         for accept in ("*/*", "application/json", "application/json, text/html"):
             status, headers, body = await http(house, get("/", f"Accept: {accept}"))
@@ -90,26 +93,49 @@ def test_a_browser_gets_the_page_and_curl_the_state_at_the_same_address() -> Non
     with_pages(test)
 
 
-def test_nothing_in_the_page_comes_from_elsewhere_nor_stands_in_the_document_itself() -> None:
-    for name, asset in answers.assets().items():
-        if name.endswith((".html", ".css", ".js")) and not name.startswith("vendor/"):
-            text = asset.body.decode()
-            assert "http://" not in text.replace("http://www.w3.org/", "") and "https://" not in text, name
-            assert "innerHTML" not in text and "document.write" not in text and "eval(" not in text, name
-    page = answers.assets()["index.html"].body.decode()
-    assert "<style" not in page and "style=" not in page and "onclick" not in page and "<script>" not in page
+def test_the_page_is_one_document_that_needs_nothing_else_and_runs_nothing_else() -> None:
+    """What it would have to ask for may not come, and a page without a part of it stays as it is for ever."""
+    answer = answers.page({})
+    page = answer.body.decode()
+    policy = answer.headers["Content-Security-Policy"]
+    for tag in ("script", "style"):
+        ((_, text),) = re.findall(rf"<{tag}([^>]*)>(.*?)</{tag}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert len(text) > 4000 and f"'sha256-{digest}'" in policy
+        assert "<!--" not in text, "behind it a browser would not see the end"
+        assert set(re.findall(r"url\(.{6}", text)) <= {'url("data:'} and not re.search(r"\bimport\b", text)
+        page = page.replace(text, "")
+    mark, *links = re.findall(r"(?:src|href|action|srcset)\s*=\s*\"([^\"]*)\"", page)
+    assert mark.startswith("data:") and set(links) == {"#main", "/state.json", "/history.json", "/metrics"}
+    assert "style=" not in page and "onclick" not in page and "{" not in page
 
 
-def test_files_of_the_page_have_a_tag_and_are_not_sent_twice() -> None:
+def test_what_the_page_is_joined_from_is_written_for_it() -> None:
+    declared: list[str] = []
+    for name in answers.MODULES:
+        text = (joined.PAGE / name).read_text()
+        assert "innerHTML" not in text and "document.write" not in text and "eval(" not in text, name
+        for line in re.findall(r"^.*\bimport\b.*$", text, re.M):
+            wanted = re.fullmatch(r'import \{ [\w, ]+ \} from "\./(\w+\.js)";', line)
+            assert wanted and wanted[1] in answers.MODULES[: answers.MODULES.index(name)], f"{name}: {line}"
+        declared += re.findall(r"^(?:export )?(?:const|let|class|function\*?) (\w+)", text, re.M)
+    assert len(declared) > 40 and len(declared) == len(set(declared)), "one script, one name each"
+    for path in joined.PAGE.iterdir():
+        if path.is_file():
+            text = path.read_text().replace("http://www.w3.org/", "")
+            assert "http://" not in text and "https://" not in text, path
+
+
+def test_the_page_has_a_tag_and_is_not_sent_twice() -> None:
     async def test(house: House, pages: Pages) -> None:
-        for name in answers.assets():
-            status, headers, body = await http(house, get(f"/page/{name}"))
-            assert status == 200 and len(body) == int(headers["content-length"]) > 0
-            tag = headers["etag"]
-            status, headers, body = await http(house, get(f"/page/{name}", f"If-None-Match: {tag}"))
-            assert (status, body, headers["etag"]) == (304, b"", tag)
-        for name in ("../board.py", "..%2fboard.py", "/etc/passwd", "vendor", "", "nothing.js"):
-            assert (await http(house, get(f"/page/{name}")))[0] == 404, name
+        status, headers, body = await http(house, b"GET / HTTP/1.1\r\n" + BROWSER + b"\r\n")
+        assert status == 200 and len(body) == int(headers["content-length"]) > 50_000
+        tag = headers["etag"]
+        again = b"GET / HTTP/1.1\r\n" + BROWSER + f"If-None-Match: {tag}\r\n\r\n".encode()
+        status, headers, body = await http(house, again)
+        assert (status, body, headers["etag"]) == (304, b"", tag) and "content-length" not in headers
+        for path in ("/page/live.js", "/page/../board.py", "/index.html"):
+            assert (await http(house, get(path)))[0] == 404, path
 
     with_pages(test)
 

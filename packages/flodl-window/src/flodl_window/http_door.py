@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from flodl_window.live import requests
-from flodl_window.live.answers import POLICY, Answer
+from flodl_window.live.answers import Answer
 from flodl_window.live.feed import Watcher
 
 MAX_HEAD = 16 * 1024  # a browser's cookies for "localhost" are longer than one would think
@@ -218,7 +218,6 @@ def _head(answer: Answer, length: int | None) -> bytes:
         "X-Content-Type-Options": "nosniff",
         "Cross-Origin-Resource-Policy": "same-origin",
         "Referrer-Policy": "no-referrer",
-        **({"Content-Security-Policy": POLICY} if answer.type.startswith("text/html") else {}),
         **answer.headers,
         "Connection": "close",
     }

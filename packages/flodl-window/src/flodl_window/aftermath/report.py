@@ -7,12 +7,9 @@ we should have failed to escape it.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import json
 import os
-import re
 import shlex
 import time
 from collections.abc import Iterable
@@ -27,6 +24,7 @@ from flodl_window.aftermath.causes import Finding
 from flodl_window.aftermath.listing import span
 from flodl_window.aftermath.masking import Mask, secret_values
 from flodl_window.aftermath.run_files import Json, RunFiles
+from flodl_window.live import joined
 from flodl_window.live.tails import harmless
 from flodl_wire import environ
 from flodl_wire.faults import Broken
@@ -34,7 +32,7 @@ from flodl_wire.faults import Broken
 NAME = "report.html"
 LINES = 50
 MOST_RANKS = 2000  # rows of the table
-_PAGE = Path(__file__).parent.parent / "live" / "page"
+_HERE = Path(__file__).parent
 _MODULES = ("text.js", "store.js", "charts.js", "timeline.js")
 _TITLES = {
     "done": "Done",
@@ -90,13 +88,12 @@ def render(files: RunFiles) -> str:
             "</main>",
         ]
     )
-    script = _script()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    script = joined.script(*(joined.PAGE / name for name in _MODULES), _HERE / "report.js")
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {joined.source(script)}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    style = _style()
+    style = joined.style(_HERE / "report.css")
     data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -108,23 +105,6 @@ def render(files: RunFiles) -> str:
         " Nothing in this file reaches out.</p></footer>\n"
         f'<script type="application/json" id="document">{data}</script>\n<script>{script}</script>\n</body>\n</html>\n'
     )
-
-
-def _style() -> str:
-    """uPlot's, the live page's and the report's own; the mark lies in it."""
-    mark = base64.b64encode((_PAGE / "mark.svg").read_bytes()).decode()
-    own = (_PAGE / "vendor/uplot/uPlot.min.css", _PAGE / "page.css", Path(__file__).parent / "report.css")
-    style = "\n".join(path.read_text(encoding="utf-8") for path in own)
-    return style.replace('url("mark.svg")', f'url("data:image/svg+xml;base64,{mark}")')
-
-
-def _script() -> str:
-    """uPlot, the live page's modules and the report's own, as one script."""
-    parts = [(_PAGE / "vendor/uplot/uPlot.iife.min.js").read_text(encoding="utf-8")]
-    modules = [*(_PAGE / name for name in _MODULES), Path(__file__).parent / "report.js"]
-    joined = "\n".join(re.sub(r"^import .*$", "", path.read_text(encoding="utf-8"), flags=re.M) for path in modules)
-    parts.append('(() => {\n"use strict";\n' + re.sub(r"^export ", "", joined, flags=re.M) + "\n})();")
-    return "\n".join(parts).replace("</script", "<\\/script").replace("\r", "")
 
 
 def _text(text: Any, most: int = 2000) -> str:

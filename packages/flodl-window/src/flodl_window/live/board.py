@@ -99,7 +99,7 @@ class Board:
                 error = f'{{"error": "{MOST_PAGES} pages are open already; close one"}}\n'
                 return Answer(503, error.encode(), headers={"Retry-After": "5"})
             return Answer(200, type=answers.EVENTS, stream=True)
-        return answers.asset(path, headers)
+        return None
 
     def watch(self, watcher: Watcher, headers: Mapping[str, str]) -> None:
         """The head of the stream is out: its page is one of ours until `unwatch`."""

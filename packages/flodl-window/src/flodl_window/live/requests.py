@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 DOCUMENTS = ("/", "/state.json", "/events", "/history.json", "/metrics")
-ASSETS = "/page/"
 READ = ("GET", "HEAD")
 _SAME = ("same-origin", "none")  # none: typed, or from a bookmark
 
@@ -23,7 +22,7 @@ def allowed(path: str, *, operator: bool = True) -> tuple[str, ...] | None:
     """The methods of a path; None where there is nothing. `operator`: the run's own port, which has the switch."""
     if path == "/start" and operator:
         return ("POST",)
-    return READ if path in DOCUMENTS or path.startswith(ASSETS) else None
+    return READ if path in DOCUMENTS else None
 
 
 def names(*, operator: bool = True) -> str:

@@ -2,13 +2,12 @@
 import { Charts, drawHosts, drawTraining } from "./charts.js";
 import { emptyDocument, learn } from "./store.js";
 import { Lanes } from "./timeline.js";
-import { put } from "./text.js";
+import { byId, put } from "./text.js";
 import { showFigures, showLogs, showMarks, showPhase, showRefused, showRoster, showVerdict } from "./words.js";
 
 const DRAW_EVERY = 500; // ms
 const SLICE = 12; // ms of drawing in one frame; the rest waits for the next, so that scrolling stays smooth
 const AGAIN_AFTER = 4000; // ms until a run that ended, or a full house, is asked again
-const byId = (id) => document.getElementById(id);
 const page = {
   doc: emptyDocument(),
   stateAt: performance.now(),

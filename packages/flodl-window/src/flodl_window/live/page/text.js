@@ -1,5 +1,9 @@
 // Text and figures for people. Everything that came from somewhere else becomes a text node here and nothing else.
 
+export function byId(id) {
+  return document.getElementById(id);
+}
+
 /** An element with properties and children; strings become text. `bdi` keeps right-to-left marks to themselves. */
 export function el(tag, properties = {}, ...children) {
   const made = document.createElement(tag);

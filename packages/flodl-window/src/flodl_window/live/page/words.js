@@ -1,12 +1,10 @@
 // The page's words: phase and countdown, figures, who is in, who was turned away, what happened, output, verdict.
-import { bytes, count, duration, el, figure, percent, put, ranges, rate, tally, theirs, upright } from "./text.js";
+import { byId, bytes, count, duration, el, figure, percent, put, ranges, rate, tally, theirs, upright } from "./text.js";
 import { newest } from "./store.js";
 
 const OPEN = ["waiting", "staging"];
 const ENDED = ["done", "failed"];
 const STATES = { in: "ok", running: "go", training: "go", ready: "ok", done: "ok", left: "", starting: "wait", stalled: "wait", lost: "bad" };
-
-const byId = (id) => document.getElementById(id);
 
 /** Puts `rows` into `parent` only where they have changed. */
 function fill(parent, key, make) {
