@@ -31,6 +31,7 @@ function connect() {
   source.addEventListener("history", (event) => {
     const doc = JSON.parse(event.data);
     if (doc.run !== page.doc.run) {
+      page.drawing = null; // what is left of the other run's would be drawn among this one's
       page.training.clear();
       page.hosts.clear();
       delete byId("source").dataset.chosen;
@@ -77,6 +78,7 @@ function* draw(doc) {
 }
 
 function frame(now) {
+  requestAnimationFrame(frame); // first: a drawing that fails is one drawing less, and not the last
   const began = performance.now();
   if (page.dirty && !page.drawing && now >= page.due && !document.hidden) {
     page.dirty = false;
@@ -91,7 +93,6 @@ function frame(now) {
     performance.clearMeasures("draw");
     performance.measure("draw", { start: began, end: performance.now() });
   }
-  requestAnimationFrame(frame);
 }
 
 // theme: as the system has it, or chosen, and remembered where the browser lets us
