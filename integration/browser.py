@@ -55,7 +55,21 @@ class Watched:
         self.page.on("console", self._console)
         if events:
             self.page.route("**/events", lambda route: route.fulfill(content_type="text/event-stream", body=events))
-        self.page.goto(address)
+        self.load()
+
+    def load(self) -> None:
+        """Goes to the address, afresh. A document that is on its way while the box gets or loses an address (labs
+        beside this one do that to it) is given up by Chromium and, where people look, loaded once more.
+        """
+        from playwright.sync_api import Error
+
+        while True:
+            try:
+                self.page.goto(self.address)
+                return
+            except Error as error:
+                if "ERR_NETWORK_CHANGED" not in error.message:
+                    raise
 
     def _console(self, message: Any) -> None:
         # A stream whose run has ended is refused a new connection: the page shows that, Chromium logs it.
