@@ -296,7 +296,7 @@ def test_each_run_of_a_chain_in_another_mode_does_every_sample_once(
     for mode, after, changed in chain:
 
         def script(after: int | None = after, changed: dict[str, Any] = changed, path: str | None = path) -> None:
-            # there must have been an average, whose line this is: in cpu_async this rank does not wait for the other one
+            # an average must have been made, whose line this is: in cpu_async this rank does not wait for the other one
             averaged = small_world.paths / "run" / "metrics.jsonl"
             loss = Loss(after if local_cluster().rank == 0 else None, behind=averaged)
             windows = {"anchor": 2, "max_anchor": 2, "max_batch_diff": 0}  # of two batches each, whoever is quicker
