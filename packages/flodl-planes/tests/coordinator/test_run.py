@@ -175,6 +175,18 @@ def test_a_rank_that_stands_still_is_called_stalled_and_kept(paper: Any) -> None
     assert not world.told(hub_messages.Finished)[0].result.degraded
 
 
+def test_nobody_stands_still_while_an_average_travels(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1]}, samples=1000).load()
+    for _ in range(3):
+        world.deposit(0)
+        world.deposit(1)
+        world.now += 100.0
+        world.decide()
+        world.tick(1.0)
+        ranks = world.told(hub_messages.Progress)[-1].ranks
+        assert [(rank.stalled, rank.first_batch_s) for rank in ranks] == [(False, 0.0)] * 2
+
+
 def test_rounds_are_written_to_the_metrics_once_a_second_at_most(paper: Any) -> None:
     world = paper({"here": [0, 1]}, samples=3000, epochs=2).load().finish()
     assert len(world.rounds) > 10

@@ -141,6 +141,7 @@ class Training:
         if done is None or (done.number, done.attempt) != (number, attempt):
             return []
         self.open, self.interrupted = None, False
+        self.issued_at = now  # an average that took its time is nobody's standing still
         self.decided_round = number
         self.final = done.final
         self._window_begins(now)
