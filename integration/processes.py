@@ -20,6 +20,7 @@ ROLES = {
     "forkserver": ("forkserver.py",),
     "hub": ("flodl-planes", "hub"),
     "relay": ("flodl-planes", "relay"),
+    "store": ("flodl_planes.hub.store_server",),
 }
 
 

@@ -30,25 +30,35 @@ END = 150.0  # seconds until a disturbed run must have ended, on a busy box
 ENV = {"FLODL_NET_TIMEOUT_SCALE": "0.3"}  # deadlines short enough to wait for, and long enough for a busy box
 
 
-def learning(stall: float, record: Path) -> list[str]:
-    """Arguments of the ranks."""
+def training(mode: str, stall: float) -> dict[str, str]:
+    """The command that trains; behind it, `recording`."""
+    script = "learning_rank.py" if mode == "cpu_cadence" else "learning_trainer.py"
     sizes = ["--samples", str(SAMPLES), "--epochs", str(EPOCHS)]
-    return [*sizes, "--stall-timeout", str(stall), "--record", str(record), "--linger", str(LINGER)]
+    run = rank_command(script, *sizes, "--stall-timeout", str(stall), "--linger", str(LINGER))
+    return {"run": run, "mode": mode}
+
+
+def recording(record: Path) -> tuple[str, str]:
+    """The words that have a run's ranks write down what they deliver, in that new folder."""
+    record.mkdir(parents=True)
+    return "--record", str(record)
 
 
 class Box:
-    """`folder`: of this play alone. `record`: what ranks have delivered."""
+    """`folder`: of this play alone. `records`: what ranks have delivered, run by run."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: str) -> None:
         self.folder = folder
-        self.record = folder / "record"
-        self.record.mkdir(parents=True)
-        words = learning(STALL, self.record)
-        train = {"run": rank_command("learning_rank.py", *words), "mode": "cpu_cadence"}
-        self.project = Project(folder / "project", _free_port(), {"train": train}, RANKS)
+        self.records: list[Path] = []
+        self.project = Project(folder / "project", _free_port(), {"train": training(mode, STALL)}, RANKS)
         for ranks in (2, 3, 4):
             self.project.write(f"fdl.of{ranks}.yml", {"cluster": self.project.one_box(ranks)})
         self._runs = self.project.folder / "runs"
+
+    def start(self, ranks: int, *words: str) -> Running:
+        record = self.folder / f"record-{len(self.records)}"
+        self.records.append(record)
+        return self.project.start(*words, f"@of{ranks}", "train", *recording(record), env=ENV)
 
     def play(self, deed: Deed, undisturbed: float) -> list[str]:
         """What was not as it must be."""
@@ -61,9 +71,9 @@ class Box:
                 self.project.end()
 
     def _play(self, deed: Deed, undisturbed: float) -> list[str]:
-        run = self.project.start("@of3", "train", env=ENV)
+        run = self.start(RANKS)
         run.phase("training", "done", within=END)
-        wait_for(deed.moment, self.record, lambda: run.process.poll() is not None)
+        wait_for(deed.moment, self.records[0], lambda: run.process.poll() is not None)
         must = expected(deed)
         stopped = self._do(deed, run)
         code = run.wait(END)
@@ -74,15 +84,11 @@ class Box:
         wrong += judge.account(must, code, state, why(self.project))
         wrong += judge.told(must, code, state) if stopped else []
         if code != 0:
-            again = self.project.start("--resume=auto", f"@of{deed.ranks_after}", "train", env=ENV)
-            again.done(END)
-            folders.append(again.run_folder.resolve())
-            run = again
-        if self._began_anew(folders):
-            folders = folders[1:]
+            run = self.start(deed.ranks_after, "--resume=auto")
+            run.done(END)
+            folders.append(run.run_folder.resolve())
         result = self._result(run, deed)
-        wrong += judge.epochs(folders, result if deed.kind == "disk" else None, EPOCHS, SAMPLES)
-        wrong += judge.delivered(self.record, EPOCHS, SAMPLES)
+        wrong += judge.merged(folders, self.records, result if deed.kind == "disk" else None, EPOCHS, SAMPLES)
         return wrong + (judge.learned(result, undisturbed) if result else [])
 
     def _result(self, run: Running, deed: Deed) -> dict[str, Any] | None:
@@ -92,13 +98,6 @@ class Box:
         except FileNotFoundError:
             assert deed.kind == "disk" and any("cannot write" in line for line in run.err), "there is no result.json"
             return None
-
-    def _began_anew(self, folders: list[Path]) -> bool:
-        """The first run left no checkpoint, so short was it; or a finished one, and only its launcher had not yet said
-        so.
-        """
-        begun = (folders[0] / "checkpoint.safetensors").exists()
-        return len(folders) == 2 and (not begun or judge.settled_epochs(folders[0]) == EPOCHS)
 
     def _do(self, deed: Deed, run: Running) -> bool:
         """Nothing where the run is over already. Whether somebody stands still now."""
@@ -147,28 +146,40 @@ class Box:
 
 
 def wait_for(moment: float, record: Path, over: Callable[[], bool]) -> None:
-    """Until so much has been delivered (deeds.Deed.moment), which a busy box takes longer for; or the run is over."""
+    """Until so much has been delivered (deeds.Deed.moment), which a busy box takes longer for; or the run is over.
+    Training has begun.
+    """
+    if moment < 0:
+        time.sleep(-moment)
+        return
     whole = EPOCHS * SAMPLES
 
     def come() -> bool:
-        delivered = sum(len(samples) for samples in judge.delivered_samples(record).values())
-        return over() or delivered >= min(moment, 1.0) * whole
+        return over() or judge.delivered_samples(record) >= min(moment, 1.0) * whole
 
     until(come, END)
     time.sleep(max(0.0, moment - 1.0))
 
 
-def undisturbed(folder: Path) -> float:
-    """How far off an undisturbed run ends at most. More ranks average more often per sample, and come less far."""
-    box, results = Box(folder), []
-    try:
-        for ranks in (RANKS, max(AFTERWARDS)):
-            run = box.project.start(f"@of{ranks}", "train", env=ENV)
-            run.done(END)
-            results.append(run.result())
-        return float(max(result["epochs"][-1]["eval"]["off"] for result in results))
-    finally:
-        box.project.end()
+class Undisturbed:
+    """How far off an undisturbed run of a mode ends; it is played when it is first asked for. With as many ranks as any
+    run has: more average more often per sample, and come less far.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._off: dict[str, float] = {}
+
+    def __call__(self, mode: str) -> float:
+        if mode not in self._off:
+            box = Box(self._folder / mode, mode)
+            try:
+                run = box.start(max(AFTERWARDS))
+                run.done(END)
+                self._off[mode] = float(run.result()["epochs"][-1]["eval"]["off"])
+            finally:
+                box.project.end()
+        return self._off[mode]
 
 
 def can_mount() -> bool:

@@ -1,4 +1,4 @@
-"""A play on three hosts of the lab: a cable is cut, the others go on."""
+"""A play on three hosts of the lab: a cable is cut, and the others go on where they can."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ from pathlib import Path
 
 from integration.account import why
 from integration.cluster import Cluster, three
-from integration.project import rank_command
 from integration.until import until
 from tools.chaos import judge
-from tools.chaos.box import END, ENV, EPOCHS, SAMPLES, STALL, learning, wait_for
+from tools.chaos.box import END, ENV, EPOCHS, SAMPLES, STALL, recording, training, wait_for
 from tools.chaos.deeds import Deed, expected
 from tools.lab import Lab
 
 
-def play(deed: Deed, undisturbed: float, record: Path) -> list[str]:
+def play(deed: Deed, undisturbed: float, folder: Path) -> list[str]:
     """What was not as it must be. tower has ranks 0 and 1, attic rank 2."""
-    record.mkdir(parents=True)
+    records = [folder / "record-0"]
     with Lab(three()) as lab:
         cluster = Cluster(lab)
         try:
-            command = rank_command("learning_rank.py", *learning(STALL * 10, record))
-            cluster.write({"train": {"run": command, "mode": "cpu_cadence"}})
-            run = cluster.start("@cluster", "train", env=ENV)
+            cluster.write({"train": training(deed.mode, STALL * 10)})
+            run = cluster.start("@cluster", "train", *recording(records[0]), env=ENV)
             run.phase("training", "done", within=END)
-            wait_for(deed.moment, record, lambda: run.process.poll() is not None)
+            wait_for(deed.moment, records[0], lambda: run.process.poll() is not None)
             lab.cut(deed.victim)
             code = run.wait(END)
             _nothing_left(cluster, expected(deed).bound)
+            folders = [run.run_folder.resolve()]
             wrong = judge.verdict(expected(deed), code, run.state(), "\n".join(run.err))
             wrong += judge.account(expected(deed), code, run.state(), why(cluster))
-            wrong += judge.epochs([run.run_folder.resolve()], None, EPOCHS, SAMPLES)
-            wrong += judge.delivered(record, EPOCHS, SAMPLES)
+            if code != 0:
+                lab.heal(deed.victim)
+                records.append(folder / "record-1")
+                run = cluster.start("--resume=auto", "@cluster", "train", *recording(records[1]), env=ENV)
+                run.done(END)
+                folders.append(run.run_folder.resolve())
+            wrong += judge.merged(folders, records, None, EPOCHS, SAMPLES)
             return wrong + judge.learned(run.result(), undisturbed)
         except AssertionError as error:
             return [str(error).split("\n--- stdout")[0][:400]]

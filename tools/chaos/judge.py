@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.chaos.deeds import Expected
 
+Positions = set[tuple[int, int]]  # (epoch, position in its order)
 NOISE = 0.25  # of an undisturbed run's distance from the truth: orders and shares differ from run to run
 
 
@@ -48,6 +49,27 @@ def told(expected: Expected, code: int, state: Any) -> list[str]:
     return [f"the verdict says nothing of who was stopped: {state.why}"]
 
 
+def merged(
+    folders: Sequence[Path], records: Sequence[Path], result: dict[str, Any] | None, count: int, samples: int
+) -> list[str]:
+    """Over a run and, where it failed, the one behind it: every sample of every epoch once. `records`: what each run's
+    ranks have delivered.
+    """
+    first = folders[0]
+    if len(folders) == 1 or began_anew(first, count):
+        return epochs(folders[-1:], result, count, samples) + delivered(records[-1], everything(count, samples))
+    stood = positions(first)
+    wrong = delivered(records[0], stood) + delivered(records[1], everything(count, samples) - stood)
+    return epochs(folders, result, count, samples) + wrong
+
+
+def began_anew(folder: Path, count: int) -> bool:
+    """What is behind this run has nothing from it: it left no checkpoint, so short was it; or a finished one, and only
+    its launcher had not yet said so.
+    """
+    return not (folder / "checkpoint.safetensors").exists() or settled_epochs(folder) == count
+
+
 def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, samples: int) -> list[str]:
     """Over the runs one after the other: each epoch once, and in it each sample merged exactly once. `result`: for rows
     that a full disk did not take.
@@ -67,13 +89,34 @@ def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, s
 
 def settled_epochs(folder: Path) -> int:
     """How many epochs were whole and evaluated in the run's last checkpoint; 0 without one."""
+    return sum(1 for epoch in _cursor(folder).get("history", []) if epoch.get("eval"))
+
+
+def positions(folder: Path) -> Positions:
+    """What stands in the run's last checkpoint."""
+    cursor = _cursor(folder)
+    if not cursor:
+        return set()
+    epoch = cursor["epoch"]
+    return everything(epoch, cursor["dataset"]) | _unrolled(epoch, cursor.get("merged", []))
+
+
+def everything(epochs: int, samples: int) -> Positions:
+    return {(epoch, at) for epoch in range(epochs) for at in range(samples)}
+
+
+def _unrolled(epoch: int, spans: list[list[int]]) -> Positions:
+    return {(epoch, at) for start, size in spans for at in range(start, start + size)}
+
+
+def _cursor(folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.safetensors"
     if not path.exists():
-        return 0
+        return {}
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    cursor = json.loads(header["__metadata__"]["flodl"])
-    return sum(1 for epoch in cursor.get("history", []) if epoch.get("eval"))
+    cursor: dict[str, Any] = json.loads(header["__metadata__"]["flodl"])
+    return cursor
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -87,26 +130,28 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def delivered(record: Path, count: int, samples: int) -> list[str]:
-    """By the ranks' own records: no sample was left to nobody."""
-    found = delivered_samples(record)
-    return [
-        f"{samples - len(found.get(epoch, set()))} samples of epoch {epoch} were delivered by nobody"
-        for epoch in range(count)
-        if len(found.get(epoch, set())) != samples
-    ]
+def delivered(record: Path, wanted: Positions) -> list[str]:
+    """By the ranks' own words: nothing of it was delivered by nobody."""
+    missing: dict[int, int] = {}
+    for epoch, _ in wanted - delivered_positions(record):
+        missing[epoch] = missing.get(epoch, 0) + 1
+    return [f"{number} samples of epoch {epoch} were delivered by nobody" for epoch, number in sorted(missing.items())]
 
 
-def delivered_samples(record: Path) -> dict[int, set[int]]:
-    """By epoch."""
-    found: dict[int, set[int]] = {}
+def delivered_positions(record: Path) -> Positions:
+    return {position for epoch, spans in _handed_in(record) for position in _unrolled(epoch, spans)}
+
+
+def delivered_samples(record: Path) -> int:
+    return sum(size for _, spans in _handed_in(record) for _, size in spans)
+
+
+def _handed_in(record: Path) -> Iterator[tuple[int, list[list[int]]]]:
     for path in record.glob("*.jsonl"):
         for line in path.read_text().splitlines():
-            if line.endswith(("]]]", "[]]")):
+            if line.endswith(("]]]", "[]]")):  # else its rank died while it wrote
                 epoch, spans = json.loads(line)
-                for start, size in spans:
-                    found.setdefault(epoch, set()).update(range(start, start + size))
-    return found
+                yield epoch, spans
 
 
 def learned(result: dict[str, Any], undisturbed: float) -> list[str]:
