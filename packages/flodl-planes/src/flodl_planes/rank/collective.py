@@ -30,6 +30,7 @@ from flodl_wire.faults import Refused
 from flodl_wire.plane_messages import Round
 
 STALL_S = 300.0  # a collective that takes longer has failed; a death is told of much sooner
+FORM_S = 20.0  # so has a gloo group: nobody who waits in there hears of a death; and a lost host is known by then
 
 
 def kind_for(device: torch.device, mode: str) -> str:
@@ -133,7 +134,9 @@ class Collective:
             total.zero_()
         else:
             torch.mul(mine.to(wide), float(weight), out=total)
-        return [self._group.allreduce([total])]
+        options = dist.AllreduceOptions()
+        self._be_patient(options)
+        return [self._group.allreduce([total], options)]
 
     def _broadcast(self, index: int, mine: torch.Tensor, root: int, round: Round) -> Any:
         room = self._room(index, mine, mine.dtype)
@@ -141,7 +144,13 @@ class Collective:
             room.copy_(mine)
         options = dist.BroadcastOptions()
         options.rootRank = round.hands.index(root)
+        self._be_patient(options)
         return self._group.broadcast([room.view(torch.uint8)], options)
+
+    def _be_patient(self, options: Any) -> None:
+        """A gloo group's own timeout is that of its forming."""
+        if self._flat.device.type == "cpu":
+            options.timeout = timedelta(seconds=deadlines.deadline(STALL_S))
 
     def _room(self, index: int, mine: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         room = self._averages.get(index)
@@ -151,7 +160,6 @@ class Collective:
 
 
 def _group(store: Any, index: int, size: int, device: torch.device) -> Any:
-    timeout = timedelta(seconds=deadlines.deadline(STALL_S))
     if device.type == "cpu":
         gloo: Any = dist.ProcessGroupGloo
         options = gloo._Options()
@@ -160,11 +168,11 @@ def _group(store: Any, index: int, size: int, device: torch.device) -> Any:
         options._devices = [
             gloo.create_device(interface=interface) if interface else gloo.create_device(hostname="127.0.0.1")
         ]
-        options._timeout = timeout
+        options._timeout = timedelta(seconds=deadlines.deadline(FORM_S))
         return gloo(store, index, size, options)
     # torch's watchdog would end the process when a peer has died; we part with the group ourselves
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     nccl: Any = dist.ProcessGroupNCCL  # type: ignore[attr-defined,unused-ignore]
     chosen = nccl.Options()
-    chosen._timeout = timeout
+    chosen._timeout = timedelta(seconds=deadlines.deadline(STALL_S))
     return nccl(store, index, size, chosen)
