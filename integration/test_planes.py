@@ -62,6 +62,9 @@ def test_tensors_go_from_rank_to_rank_and_a_death_costs_one_average(cluster: Clu
 def test_ranks_that_drive_torch_distributed_themselves_meet_through_the_one_port(cluster: Cluster) -> None:
     cluster.write({"own": {"run": rank_command("own_group.py")}})
     run = cluster.start("--mode", "nccl_cadence", "@cluster", "own")
+    run.line("rank 2 of 3: 6 in all", within=90)
+    state = run.state()
+    assert state and state.why == "the ranks have met, and drive torch.distributed themselves", run.text
     run.done(within=90)
     for rank in range(3):
         assert any(f"rank {rank} of 3: 6 in all" in line for line in run.out), run.text

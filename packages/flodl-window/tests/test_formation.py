@@ -5,7 +5,7 @@ from __future__ import annotations
 from window_worlds import Driven, cluster, failed, formed, hello
 
 from flodl_window import events as ev
-from flodl_wire.hub_messages import Form, RankIn, RelayIn
+from flodl_wire.hub_messages import Form, Met, RankIn, RelayIn
 from flodl_wire.join_messages import (
     Accept,
     Bye,
@@ -110,6 +110,16 @@ def test_ranks_that_never_get_ready_are_named_with_their_box() -> None:
     assert world.run.phase.value == "forming"
     world.at(300)
     assert failed(world).startswith("rank 2 on node-b not ready within 300 s")
+
+
+def test_ranks_that_met_by_themselves_need_never_get_ready() -> None:
+    world = formed("cpu:1", "cpu:1", mode="nccl_cadence")
+    for host in ("node-a", "node-b"):
+        world.hub(RelayIn(host))
+    world.hub(Met())
+    world.at(9000)
+    assert world.run.phase.value == "forming"
+    assert world.run.why == "the ranks have met, and drive torch.distributed themselves" == world.said[-1]
 
 
 def test_loading_is_narrated() -> None:

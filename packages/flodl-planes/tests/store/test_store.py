@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flodl_planes.coordinator.transport_events import Taken
+from flodl_planes.coordinator.transport_events import Met, Taken
 from flodl_planes.hub.strangers import STRANGERS
 from flodl_wire.faults import Refused
 
@@ -46,10 +46,12 @@ def test_the_store_starts_with_the_first_that_shows_its_key_and_ends_with_us(ser
     assert children() == []
     dialler.send(b"word")
     assert dialler.receive() == b"word"
+    assert [served.event() for _ in range(4)] == [Taken(1), Taken(2), Taken(3), Met()]
     another = served.dial()
     another.shake_hands()
     another.send(b"more")
     assert another.receive() == b"more"
+    assert served.event() == Taken(4) and served.events.empty(), "that they have met is told once"
     assert len(children()) == 1
     served.end()
     assert children() == []
@@ -107,7 +109,7 @@ def test_a_store_that_dies_is_the_hub_s_to_know(served) -> None:
     dialler = served.dial()
     dialler.shake_hands()
     dialler.send(b"die")
-    assert served.event() == Taken(1)
+    assert [served.event() for _ in range(2)] == [Taken(1), Met()]
     fault = served.event()
     assert (fault.code, fault.why) == ("store-died", "its process exited with code 7")
     assert "the controller's own box" in fault.fix

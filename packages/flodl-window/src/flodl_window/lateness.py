@@ -15,7 +15,7 @@ def overdue(world: Supervision, limits: Limits, waited: float, now: float) -> In
         return _unstarted(world, limits, now) if waited >= limits.formation else None
     if waited >= limits.formation and world.missing_relays():
         return _without_relay(world.missing_relays(), limits, now)
-    if waited >= limits.ranks_ready and world.missing_ranks():
+    if waited >= limits.ranks_ready and world.missing_ranks() and not world.on_their_own:
         return _not_ready(world, limits, now)
     return None
 

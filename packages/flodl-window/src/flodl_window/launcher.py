@@ -211,7 +211,8 @@ class Launcher:
             waited = now - (machine.formed_at if machine.phase is Phase.FORMING else machine.opened)
             self._bar_waits = True
             self.narration.waiting(f"{machine.phase.value}: {machine.why} ({waited:.0f} s)")
-            if now - self._spoke_at >= STILL_EVERY:
+            own = machine.world is not None and machine.world.on_their_own  # who may be at it for hours
+            if now - self._spoke_at >= STILL_EVERY and not own:
                 self._say(f"still {machine.phase.value}: {machine.why} ({waited:.0f} s)")
         elif self._bar_waits or machine.phase.terminal:
             self._bar_waits = False

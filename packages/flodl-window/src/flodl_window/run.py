@@ -260,6 +260,10 @@ class Run:
         elif isinstance(message, hub_messages.RankIn):
             world.rank_in(message.rank, now)
             self._loading()
+        elif isinstance(message, hub_messages.Met):
+            world.on_their_own = True
+            self._loading()
+            self._say(self.why)
         elif isinstance(message, hub_messages.TrainingBegan):
             self._began(message.text, now)
         elif isinstance(message, Progress):

@@ -87,6 +87,7 @@ class Supervision:
     expelled: dict[int, float] = field(default_factory=dict)  # by the coordinator: for standing still so many seconds
     afterwards: list[Incident] = field(default_factory=list)  # what was lost once training was whole: no loss to it
     began: bool = False
+    on_their_own: bool = False  # ranks in nccl_* that met by rendezvous(): nobody need ever reach the Trainer
     trained: bool = False  # training is whole, its result is written
     finished: bool = False  # and every rank has left it
     hub_failed: HubFailed | None = None
@@ -127,6 +128,8 @@ class Supervision:
 
     def loading(self) -> str:
         """How far it is, until training begins."""
+        if self.on_their_own and not self.ready_count():
+            return "the ranks have met, and drive torch.distributed themselves"
         relays = self.missing_relays()
         waited = f"; relay of {listed(relays)} not in yet" if relays else ""
         return f"{self.ready_count()} of {len(self.ranks)} ranks ready{waited}"

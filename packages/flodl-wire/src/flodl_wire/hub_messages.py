@@ -79,6 +79,12 @@ class RankIn(msgspec.Struct, tag="rank_in"):
     rank: int
 
 
+class Met(msgspec.Struct, tag="met"):
+    """From the hub, in nccl_*: a rank talks to the run's store, and none has loaded: they meet by `rendezvous()`, and
+    what they do then is the script's own.
+    """
+
+
 class TrainingBegan(msgspec.Struct, tag="training_began"):
     """From the hub: every rank is ready; the first batches are out. `text` is a line for people (mode, samples,
     parameters).
@@ -187,6 +193,7 @@ FromHub: TypeAlias = (
     | Taken
     | RelayIn
     | RankIn
+    | Met
     | TrainingBegan
     | Progress
     | Timeline

@@ -79,4 +79,9 @@ class Taken:
     number: int
 
 
-TransportEvent = RelayJoined | FromRank | RankEnding | RankLost | RelayLost | RoundDone | StateWhole | Taken
+@dataclass(frozen=True)
+class Met:
+    """A rank talks to the run's store; told once."""
+
+
+TransportEvent = RelayJoined | FromRank | RankEnding | RankLost | RelayLost | RoundDone | StateWhole | Taken | Met

@@ -34,7 +34,7 @@ from flodl_planes.coordinator.hub_events import (
 )
 from flodl_planes.coordinator.machine import Coordinator
 from flodl_planes.coordinator.roads import Limits
-from flodl_planes.coordinator.transport_events import Taken
+from flodl_planes.coordinator.transport_events import Met, Taken
 from flodl_planes.hub.launcher_pair import Closed, LauncherPair, PassedSocket
 from flodl_planes.hub.saver import Saver
 from flodl_planes.hub.transport import HubTransport
@@ -135,6 +135,11 @@ class Hub:
                 self._adopt(event)
             elif isinstance(event, Taken):
                 self._say(hub_messages.Taken(event.number))
+            elif isinstance(event, Met):
+                if (
+                    self.spec.mode in DIRECT and not self._coordinator.cohort.hellos
+                ):  # the Trainer's ranks say hello first
+                    self._say(hub_messages.Met())
             elif self.spec.mode != "torch":
                 self._happened(event)
             if isinstance(event, Stop):

@@ -14,7 +14,7 @@ import socket
 import threading
 from typing import Any
 
-from flodl_planes.coordinator.transport_events import Taken
+from flodl_planes.coordinator.transport_events import Met, Taken
 from flodl_planes.hub.store_child import StoreChild
 from flodl_planes.hub.strangers import Strangers, address_of
 from flodl_wire import deadlines, preface
@@ -28,7 +28,8 @@ PIECE = 256 * 1024  # bytes of one store frame; the wire allows 1 MiB
 class Store:
     """One run's rendezvous. `salt`: the run's; None: channels prove nothing.
 
-    Puts on `events` one `Taken` for each adopted connection, and a Fault when the store itself cannot serve, or dies.
+    Puts on `events` one `Taken` for each adopted connection, `Met` when the first has reached the store, and a Fault
+    when the store itself cannot serve, or dies.
     """
 
     def __init__(self, salt: bytes | None, events: queue.SimpleQueue[Any]) -> None:
@@ -103,10 +104,12 @@ class Store:
     async def _start(self) -> int:
         """A store that cannot serve is the run's end: the fault goes to the hub."""
         try:
-            return await self._loop.run_in_executor(None, self._child.start)
+            port = await self._loop.run_in_executor(None, self._child.start)
         except Broken as fault:
             self._events.put(fault)
             raise
+        self._events.put(Met())
+        return port
 
 
 async def _streams(sock: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
