@@ -34,7 +34,8 @@ def test_a_slow_link_brakes_the_process_and_loses_no_line(window: FakeWindow, bo
     looks: list[str] = []
 
     def stands_still() -> bool | None:
-        looks.append(progress.read_text())
+        if progress.exists():
+            looks.append(progress.read_text())
         return True if len(looks) > 50 and len(set(looks[-50:])) == 1 else None
 
     wait_until(stands_still, "pause of the process")
