@@ -324,9 +324,11 @@ class HubTransport:
         if isinstance(message, FromRank):
             self._own_rank(link, message.rank)
             body: RankUp = decode_message(message.body, RankUp, f"rank {message.rank}")
-            if isinstance(body, RankHello) and self.layout is None:
-                self._recipe = Recipe(body)
-                self.layout = self._recipe.layout
+            if isinstance(body, RankHello):
+                with self._lock:  # relays have a thread each, and two may hear a first hello at once
+                    if self.layout is None:
+                        self._recipe = Recipe(body)
+                        self.layout = self._recipe.layout
                 self._attach(link)
             self._events.put(events.FromRank(message.rank, body))
             if isinstance(body, State) and self.states.announced(message.rank, body, link.state(body)):
@@ -360,7 +362,9 @@ class HubTransport:
             self._attach(link)
 
     def _attach(self, link: RelayLink) -> None:
-        """A relay announces its memory just before its last rank's hello, which may be the first with a layout."""
+        """A relay announces its memory just before its last rank's hello. Another relay's thread may set the layout
+        between the two: so at either.
+        """
         if isinstance(link, SharedLink) and link.shared and self.layout:
             link.attach(self.layout)
 
