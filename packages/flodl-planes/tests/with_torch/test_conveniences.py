@@ -162,6 +162,32 @@ def test_it_ends_the_run_unless_told_otherwise(small_world: Any) -> None:
     assert (failed.code, failed.rank) == ("not-finite", 1) and "first weight" in failed.why
 
 
+def test_a_world_in_fp16_leaves_its_gradient_scale_in_the_checkpoint_and_goes_on_with_it(
+    small_world: Any, here: Path
+) -> None:
+    def script(epochs: int, path: str | None) -> None:
+        with trainer(amp="fp16", epochs=epochs, resume=path, callback_rank=0) as t:
+            scales = [t._stepper._scaler.get_scale()]
+            for _ in t.epochs():
+                for batch in t.batches():
+                    with t.autocast():
+                        value = 1e3 * loss(t.model, batch)
+                    t.backward(value)
+                    t.step()
+            (here / f"scales-{epochs}-{t.rank}").write_text(json.dumps([*scales, t._stepper._scaler.get_scale()]))
+
+    def scales(epochs: int, rank: int) -> list[float]:
+        return json.loads((here / f"scales-{epochs}-{rank}").read_text())
+
+    assert small_world.run(lambda: script(1, None), 2, "cpu_sync").codes == {0: 0, 1: 0}
+    first, last = scales(1, 0)
+    assert last < first, "steps were left out until the scale fitted"
+    kept = str(small_world.paths / "run" / "checkpoint.safetensors")
+    again = small_world.run(lambda: script(2, kept), 2, "cpu_sync")
+    assert again.codes == {0: 0, 1: 0}, again.output
+    assert [scales(2, rank)[0] for rank in (0, 1)] == [last] * 2
+
+
 def test_a_callback_that_cannot_be_called_is_refused() -> None:
     for name in ("on_epoch", "on_checkpoint"):
         with pytest.raises(Refused, match=f"cannot train with {name}="):
