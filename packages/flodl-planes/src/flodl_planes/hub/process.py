@@ -136,9 +136,8 @@ class Hub:
             elif isinstance(event, Taken):
                 self._say(hub_messages.Taken(event.number))
             elif isinstance(event, Met):
-                if (
-                    self.spec.mode in DIRECT and not self._coordinator.cohort.hellos
-                ):  # the Trainer's ranks say hello first
+                trainers = bool(self._coordinator.cohort.hellos)  # their ranks say hello before they meet
+                if self.spec.mode in DIRECT and not trainers:
                     self._say(hub_messages.Met())
             elif self.spec.mode != "torch":
                 self._happened(event)
