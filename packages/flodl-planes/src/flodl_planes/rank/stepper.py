@@ -24,7 +24,8 @@ from flodl_wire.plane_messages import Plan
 # fp16: torch's scaler halves its scale at each step whose gradients are not finite, down to 0, from where nothing comes
 # back: a batch in a thousand that is broken takes it there in the end. Below 1 a scale only costs digits.
 SMALLEST_SCALE = 1.0
-MOST_LEFT_OUT = 50  # steps in a row at that scale: work that is finite at no scale
+LOOK_EVERY = 16  # steps: a look waits for the device, which would have nothing queued meanwhile
+MOST_LEFT_OUT = 48  # steps in a row from that scale on: work that is finite at no scale
 
 
 class Stepper:
@@ -56,7 +57,8 @@ class Stepper:
         self._scheduled = 0  # steps that the scheduler has taken
         self._stepped = False  # this rank has, in this run
         self._scaler: Any = torch.amp.GradScaler(device.type) if wishes.amp == "fp16" else None
-        self._left_out = 0  # steps in a row, at the smallest scale
+        self._since_look = 0  # steps
+        self._left_out = 0  # steps in a row, from the smallest scale on
         self.gathered = 0
         self._start, self._share, self._batches = 0, 1.0, 0  # of the window: global batches before it, per batch, done
         self.under_way = False  # a step was begun and its batch is not counted yet
@@ -125,14 +127,15 @@ class Stepper:
 
     def _scaled_step(self, scaler: Any) -> None:
         """Or none, where a gradient is not finite. Raises Broken when that has been so for too long."""
-        before = scaler.get_scale()
         scaler.step(self.optimizer)
         scaler.update()
-        if scaler.get_scale() >= before:
-            self._left_out = 0
-        elif scaler.get_scale() < SMALLEST_SCALE:
+        self._since_look += 1
+        if self._since_look < LOOK_EVERY:
+            return
+        self._since_look, scale = 0, scaler.get_scale()
+        self._left_out = self._left_out + LOOK_EVERY if scale <= SMALLEST_SCALE / 2**LOOK_EVERY else 0
+        if scale < SMALLEST_SCALE:
             scaler.update(SMALLEST_SCALE)
-            self._left_out += 1
         if self._left_out > MOST_LEFT_OUT:
             raise Broken(
                 "not-finite",
