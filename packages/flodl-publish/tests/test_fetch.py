@@ -294,13 +294,29 @@ def test_a_recipe_that_leads_out_is_a_usage_error(made: World, words: tuple[str,
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("kind", ["rsync", "file"])
+def test_what_is_built_while_there_is_no_run_to_be_had_stays(
+    made: World, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    stand_in(made, monkeypatch)
+    words = ("fetch", f"rsync://h:{made.tree}" if kind == "rsync" else f"file://{made.tree}", "--to", made.worker)
+    made.ask(*words)
+    published = made.manifest.read_bytes()
+    made.manifest.unlink()
+    assert made.ask(*words)["error"]["code"] == "no-manifest"
+    write(copy(made), {"mine.o": "built by hand, between two tries"})
+    made.manifest.write_bytes(published)
+    assert made.ask(*words)["removed"] == 0
+    assert (copy(made) / "mine.o").exists()
+
+
 def test_an_rsync_transfer_is_swept_proven_and_mended(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh = stand_in(made, monkeypatch)
     spec = f"rsync://h:{made.tree}"
     assert made.ask("fetch", spec, "--to", made.worker)["removed"] == 0
     assert content(copy(made)) == content(made.source)
     # as a killed fetch leaves it: half of a run that is no more, and a temporary file of rsync's
-    (made.worker / ".publish/unfinished").touch()
+    (made.worker / ".publish/unfinished").write_text("since then\n")
     write(copy(made), {"pkg/late.py": "", ".model.py.Ab12cd": "", "target/x": "built"})
     made.ask("fetch", spec, "--to", made.worker)
     assert set(content(copy(made))) == {*content(made.source), "target/x"}

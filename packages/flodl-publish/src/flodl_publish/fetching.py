@@ -113,10 +113,10 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
 
 
 def _begin(source: Source, place: Place, unfinished: Path) -> bool:
-    """True when a fetch before this one did not end, or was of another source: then the copy is swept."""
-    swept = unfinished.exists()
-    if not swept:
-        unfinished.touch()  # its time is when the copy began to be unknown
+    """True when a fetch before this one ended while it changed the copy, or was of another source: then it is swept."""
+    if not unfinished.exists():
+        unfinished.touch()
+    swept = unfinished.stat().st_size > 0
     origin = place.state / "fetched-from"
     kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
     before = origin.read_text() if origin.exists() else ""
@@ -141,6 +141,12 @@ class Copy:
     swept: bool = False
     removed: int = 0
 
+    def changes(self) -> None:
+        """From now on it is neither what it was nor what it will be. Where no run is to be had it stays what it was."""
+        unfinished = self.place.state / "unfinished"
+        if not unfinished.stat().st_size:
+            unfinished.write_text("since then\n")
+
 
 def _bring(
     source: Source, copy: Copy, local: Local, login: Login, look: Callable[[], None]
@@ -148,6 +154,7 @@ def _bring(
     """Manifest, files, bytes. `look` fills in what the copy holds."""
     place = copy.place
     if source.kind == "git":
+        copy.changes()
         commit = pulling.git(source, place.tree, login)
         _need_local(local, f"{source.origin} ({commit[:12]})")
         return _unpublished(place)
@@ -157,6 +164,7 @@ def _bring(
     pulling.rsync(source, place.tree, login, pulling.MANIFEST_ALONE, look)
     if not place.manifest.exists():
         _need_local(local, source.origin)
+        copy.changes()
         pulling.rsync(source, place.tree, login, pulling.UNPUBLISHED)
         return _unpublished(place)
     data = place.manifest.read_bytes()
@@ -165,6 +173,7 @@ def _bring(
     finally:
         place.manifest.unlink()  # until the tree is what it vouches for
     if manifest.digest is None:
+        copy.changes()
         pulling.rsync(source, place.tree, login, pulling.PUBLISHED)
         return manifest, 0, 0
 
@@ -196,6 +205,7 @@ def _from_folder(folder: Path, copy: Copy, local: Local) -> tuple[RunManifest | 
             raise Refused("served-folder", f"cannot fetch file://{folder}", why, f"name file://{folder}/tree")
         _need_local(local, f"file://{folder}")
         tree = selection.select(folder)
+        copy.changes()
         copy.removed = mirror.mirror(folder, tree, place.tree, Index(), copy.index, strict=False).removed
         return None, len(tree.files), tree.bytes
     manifest = _manifest(published)
@@ -215,6 +225,7 @@ def _renew(copy: Copy, listed: Listing, bring: Callable[[list[str]], None]) -> L
     """The copy becomes what is listed. `bring` fetches files; all that it brought is proven, the rest was kept."""
     root, index = copy.place.tree, copy.index
     wanted = _tree_of(listed)
+    copy.changes()
     copy.removed = mirror.forget(root, wanted, index)
     if copy.swept or not index.hashes:
         copy.removed += mirror.clean(root, wanted, (*BUILT, *BUILT_AT_ROOT), _since(copy.place, index))
