@@ -78,6 +78,8 @@ class Contender:
 
 MODES = ("cpu_sync", "cpu_cadence", "cpu_async", "nccl_sync (gloo)", "nccl_cadence (gloo)")
 SHORTER = "cpu_cadence, ten batches a window"
+BY_SHARES = tuple(f"{mode}, rate by its shares" for mode in ("cpu_cadence", "cpu_async", "nccl_cadence"))
+BOTH = f"{SHORTER}, rate by its shares"
 TRAINED = "charlm, trained for longer"
 BITS = Metric("bits_per_byte", "held-out bits per byte", False)
 SLOW = "1:2.5"  # rank 1 takes 2.5 times as long for each step, in every world
@@ -96,13 +98,15 @@ WORKS = [
     # of learning rates from 2e-3 to 32e-3, a factor of √2 apart, one rank alone got furthest in two epochs with 5.7e-3
     Work(
         TRAINED, "charlm", ("--kilobytes", "200"), samples=6249, batch_size=8, lr=6e-3, epochs=8,
-        seeds=5, metrics=(BITS,), contenders=(ALONE, *MODES, SHORTER),
+        seeds=5, metrics=(BITS,), contenders=(ALONE, *MODES, SHORTER, *BY_SHARES, BOTH),
         text="the same model for eight epochs, 6,256 batches, with the learning rate that suits one rank alone best",
     ),
 ]  # fmt: skip
 ONE_BOX, TWO_HOSTS = (2,), (1, 1)
 # A step of each of two ranks is one step of the average for twice the samples, so it has to reach twice as far.
 LINEAR: dict[str, Any] = {"lr_scale_ratio": 1.0}
+# Where one does 2.5 times as much, two ranks are 1 / (0.71² + 0.29²) = 1.69 ranks: so far does a step have to reach.
+SHARES: dict[str, Any] = {"lr_scale_ratio": 0.69}
 # three batches of the slow rank, ten in all: many averages, for what adds up from average to average
 SHORT: dict[str, Any] = {"anchor": 3, "max_anchor": 3}
 CONTENDERS = [
@@ -123,6 +127,8 @@ CONTENDERS = [
     Contender("cpu_cadence, learning rate as it is", "cpu_cadence", ONE_BOX),
     Contender("one rank alone, twice the batch and rate", batch=2, lr=2.0),
     Contender(SHORTER, "cpu_cadence", ONE_BOX, {**SHORT, **LINEAR}, only=TRAINED),
+    *(Contender(name, name.partition(",")[0], ONE_BOX, SHARES, only=TRAINED) for name in BY_SHARES),
+    Contender(BOTH, "cpu_cadence", ONE_BOX, {**SHORT, **SHARES}, only=TRAINED),
     # outer optimizers with three times as many averages, which are the steps that they take
     Contender(LONGER, epochs=3, against=(), only="digits"),
     Contender(
