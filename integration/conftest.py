@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.browser import chromium
 from integration.cluster import Cluster, three
 from integration.project import Project
 from integration.quiet import room
@@ -24,6 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with room(alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, for all tests of a file."""
+    with chromium() as made:
+        yield made
 
 
 @pytest.fixture

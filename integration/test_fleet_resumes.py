@@ -16,7 +16,7 @@ from integration.processes import of_role
 from integration.project import RANKS, Project, rank_command
 from integration.running import Running
 from integration.test_persist import TOKEN, farm, formed
-from integration.test_resume import LONG, cursor, rows, saved
+from integration.test_resume import LONG, rows, saved
 from integration.until import until
 from integration.walk_in import walk_in_here
 from tools.chaos import judge
@@ -55,7 +55,7 @@ def test_a_fleet_outlives_its_controller_and_takes_the_run_up_where_it_was(
     walkers = fleet(made, "one", "two", "three")
     run = made.start("@farm", "train")
     folder = saved(run)
-    until(lambda: cursor(folder).get("merged"), 20, lambda: run.text)
+    until(lambda: judge.cursor(folder).get("merged"), 20, lambda: run.text)
     run.processes("launcher")[0].kill(signal.SIGKILL)
     killed = time.monotonic()
     run.wait()
@@ -64,7 +64,7 @@ def test_a_fleet_outlives_its_controller_and_takes_the_run_up_where_it_was(
         walkers[name].interrupt()
         assert walkers[name].wait() == 130, walkers[name].text
     until(lambda: not of_role(made.inventory(), "hub"), 20, lambda: run.text)  # it saves the last average
-    stood = cursor(folder)
+    stood = judge.cursor(folder)
     done = stood["epoch"] * SAMPLES + sum(count for _, count in stood.get("merged", []))
     assert 0 < done < EPOCHS * SAMPLES and stood["world_size"] == 3
 

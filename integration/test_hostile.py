@@ -5,12 +5,10 @@ report and the terminal it is shown as text, breaks out of nothing and turns not
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from integration.browser import NARROW, SCREENS, WIDE, Watched, chromium
+from integration.browser import NARROW, SCREENS, WIDE, Watched
 from integration.conftest import Make
 from integration.served import Served
 
@@ -40,12 +38,6 @@ TURNS = """() => {
   return at > 0 && left(at) < left(at + 6);
 }"""
 FORBIDDEN = "#main img, #main script, #main b, [onerror]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 def document() -> dict[str, Any]:

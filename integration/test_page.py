@@ -13,17 +13,11 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from integration.browser import NARROW, WIDE, Watched, chromium
+from integration.browser import NARROW, WIDE, Watched
 from integration.project import Project, rank_command
 from integration.served import Served
 
 from flodl_wire import environ
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

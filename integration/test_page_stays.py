@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.browser import Watched, chromium
+from integration.browser import Watched
 from integration.served import Served
 
 # A plotter that takes its time, so that news comes in the middle of a drawing.
@@ -29,12 +29,6 @@ FAILS_ONCE = """() => {
     throw new Error("it fails once");
   };
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as made:
-        yield made
 
 
 @pytest.fixture

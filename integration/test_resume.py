@@ -7,24 +7,17 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from integration.cluster import Cluster
 from integration.conftest import Make
 from integration.project import Project, rank_command
 from integration.running import START, Running
 from integration.until import until
+from tools.chaos.judge import cursor
 
 SAMPLES = 480
 TRAIN = {"run": rank_command("learning_rank.py", "--epochs", "12"), "mode": "cpu_cadence"}
 LONG = {"run": rank_command("learning_rank.py", "--epochs", "100000"), "mode": "cpu_cadence"}
-
-
-def cursor(folder: Path) -> dict[str, Any]:
-    with (folder / "checkpoint.safetensors").open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    found: dict[str, Any] = json.loads(header["__metadata__"]["flodl"])
-    return found
 
 
 def rows(folder: Path) -> list[tuple[int, list[list[int]]]]:

@@ -17,7 +17,7 @@ from integration.conftest import Make
 from integration.processes import of_role
 from integration.project import Project, rank_command
 from integration.running import Running
-from integration.test_resume import cursor, overlays
+from integration.test_resume import overlays
 from integration.until import until
 from linear_problem import BATCH, distance_after
 from tools.chaos import judge
@@ -30,7 +30,6 @@ WORDS = ("--epochs", EPOCHS, "--batch-ms", 8, "--ballast", 1_000_000, "--checkpo
 TRAIN = {"run": rank_command("learning_rank.py", *map(str, WORDS)), "mode": "cpu_cadence"}
 STARTS = 2.0  # s from the command to the first batch, about: moments before that are drawn too
 LIVES = 0.4  # s of training that a run has at most, but for its last
-Positions = set[tuple[int, int]]  # (epoch, position)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +45,7 @@ class Chain:
     def __init__(self, made: Project, dice: random.Random) -> None:
         self.made, self.dice = made, dice
         self.folders: list[Path] = []
-        self.stood: Positions = set()
+        self.stood: judge.Positions = set()
         self.steps = 0.0
 
     def start(self) -> tuple[Running, Path]:
@@ -98,7 +97,7 @@ class Chain:
         done = delivered(record)
         assert not done & self.stood, f"done again: {sorted(done & self.stood)[:5]}\n{run.text}"
         if (self.folders[-1] / "checkpoint.safetensors").exists():
-            now = merged(self.folders[-1])
+            now = judge.positions(self.folders[-1])
             assert now >= self.stood, "the newest checkpoint holds what the one before held"
             assert now - self.stood <= done, "nothing is in it that nobody did"
             self.steps += len(now - self.stood) / BATCH / WORLDS[(len(self.folders) - 1) % len(WORLDS)]
@@ -115,20 +114,11 @@ def _let_run(run: Running, seconds: float) -> None:
         run.process.wait(seconds)
 
 
-def delivered(record: Path) -> Positions:
+def delivered(record: Path) -> judge.Positions:
     """By the ranks of one run; each position by one of them, once."""
-    lines = [line for path in record.glob("*.jsonl") for line in path.read_text().splitlines()]
-    plans = [json.loads(line) for line in lines if line.endswith(("]]]", "[]]"))]  # else it died while it wrote
-    found = [(epoch, at) for epoch, spans in plans for start, count in spans for at in range(start, start + count)]
+    found = judge.deliveries(record)
     assert len(found) == len(set(found)), "a run without deaths deals nothing twice"
     return set(found)
-
-
-def merged(folder: Path) -> Positions:
-    stood = cursor(folder)
-    whole = {(epoch, position) for epoch in range(stood["epoch"]) for position in range(SAMPLES)}
-    spans = stood.get("merged", [])
-    return whole | {(stood["epoch"], at) for start, count in spans for at in range(start, start + count)}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -146,7 +136,7 @@ def test_killed_at_five_random_moments_every_sample_is_in_the_model_exactly_once
         run, record = chain.start()
         run.done(90)
         chain.settle(run, record)
-    assert chain.stood == {(epoch, position) for epoch in range(EPOCHS) for position in range(SAMPLES)}
+    assert chain.stood == judge.everything(EPOCHS, SAMPLES)
     result = run.result()
     assert not judge.epochs(chain.folders, None, EPOCHS, SAMPLES)
     assert result["resumed"], "it went on from one of the others"

@@ -89,34 +89,35 @@ def epochs(folders: Sequence[Path], result: dict[str, Any] | None, count: int, s
 
 def settled_epochs(folder: Path) -> int:
     """How many epochs were whole and evaluated in the run's last checkpoint; 0 without one."""
-    return sum(1 for epoch in _cursor(folder).get("history", []) if epoch.get("eval"))
+    return sum(1 for epoch in cursor(folder).get("history", []) if epoch.get("eval"))
 
 
 def positions(folder: Path) -> Positions:
     """What stands in the run's last checkpoint."""
-    cursor = _cursor(folder)
-    if not cursor:
+    stood = cursor(folder)
+    if not stood:
         return set()
-    epoch = cursor["epoch"]
-    return everything(epoch, cursor["dataset"]) | _unrolled(epoch, cursor.get("merged", []))
+    epoch = stood["epoch"]
+    return everything(epoch, stood["dataset"]) | set(_unrolled(epoch, stood.get("merged", [])))
 
 
 def everything(epochs: int, samples: int) -> Positions:
     return {(epoch, at) for epoch in range(epochs) for at in range(samples)}
 
 
-def _unrolled(epoch: int, spans: list[list[int]]) -> Positions:
-    return {(epoch, at) for start, size in spans for at in range(start, start + size)}
+def _unrolled(epoch: int, spans: list[list[int]]) -> list[tuple[int, int]]:
+    return [(epoch, at) for start, size in spans for at in range(start, start + size)]
 
 
-def _cursor(folder: Path) -> dict[str, Any]:
+def cursor(folder: Path) -> dict[str, Any]:
+    """Where the run stood in its last checkpoint; empty without one."""
     path = folder / "checkpoint.safetensors"
     if not path.exists():
         return {}
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    cursor: dict[str, Any] = json.loads(header["__metadata__"]["flodl"])
-    return cursor
+    found: dict[str, Any] = json.loads(header["__metadata__"]["flodl"])
+    return found
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -133,13 +134,14 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def delivered(record: Path, wanted: Positions) -> list[str]:
     """By the ranks' own words: nothing of it was delivered by nobody."""
     missing: dict[int, int] = {}
-    for epoch, _ in wanted - delivered_positions(record):
+    for epoch, _ in wanted.difference(deliveries(record)):
         missing[epoch] = missing.get(epoch, 0) + 1
     return [f"{number} samples of epoch {epoch} were delivered by nobody" for epoch, number in sorted(missing.items())]
 
 
-def delivered_positions(record: Path) -> Positions:
-    return {position for epoch, spans in _handed_in(record) for position in _unrolled(epoch, spans)}
+def deliveries(record: Path) -> list[tuple[int, int]]:
+    """Each position as often as a rank has handed it in."""
+    return [position for epoch, spans in _handed_in(record) for position in _unrolled(epoch, spans)]
 
 
 def delivered_samples(record: Path) -> int:
