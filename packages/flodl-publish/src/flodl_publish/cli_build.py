@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _manifest(place: Place, options: argparse.Namespace) -> RunManifest:
     """That of the tree, proven; without one, what the flags say."""
-    if (place.state / "unfinished").exists():
+    if place.unfinished.exists():
         raise Transient("unfinished", f"cannot build in {place.root}", "its last fetch did not succeed", "fetch again")
     if not place.manifest.exists():
         if not options.bin:

@@ -71,8 +71,7 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
     began = time.monotonic()
     place = Place(root)
     with _room(place), lock.held(place.state, "fetch", say=say):
-        unfinished = place.state / "unfinished"
-        swept = _begin(source, place, unfinished)
+        swept = _begin(source, place)
         file = place.state / INDEX
         index, before = Index(), Index()
         copy = Copy(place, index)
@@ -91,7 +90,7 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
             if (index.hashes, index.others) != (before.hashes, before.others) or not file.exists():
                 with contextlib.suppress(OSError):
                     index.save(file)
-        unfinished.unlink(missing_ok=True)
+        place.unfinished.unlink(missing_ok=True)
     merged = manifest or RunManifest(local.bin, "", 0, local.cwd, local.build, local.args, built=False)
     done = Fetched(
         str(place.tree), source.origin, manifest is not None, merged.bin, merged.cwd, merged.build, merged.args
@@ -112,11 +111,11 @@ def fetch(source: Source, root: Path, local: Local, login: Login, say: Callable[
     return done
 
 
-def _begin(source: Source, place: Place, unfinished: Path) -> bool:
+def _begin(source: Source, place: Place) -> bool:
     """True when a fetch before this one ended while it changed the copy, or was of another source: then it is swept."""
-    if not unfinished.exists():
-        unfinished.touch()
-    swept = unfinished.stat().st_size > 0
+    if not place.unfinished.exists():
+        place.unfinished.touch()
+    swept = place.unfinished.stat().st_size > 0
     origin = place.state / "fetched-from"
     kind = f"{source.kind} {source.host} {source.path} {without_secrets(source.url)}"
     before = origin.read_text() if origin.exists() else ""
@@ -143,9 +142,8 @@ class Copy:
 
     def changes(self) -> None:
         """From now on it is neither what it was nor what it will be. Where no run is to be had it stays what it was."""
-        unfinished = self.place.state / "unfinished"
-        if not unfinished.stat().st_size:
-            unfinished.write_text("since then\n")
+        if not self.place.unfinished.stat().st_size:
+            self.place.unfinished.write_text("since then\n")
 
 
 def _bring(
@@ -244,7 +242,7 @@ def _since(place: Place, index: Index) -> int:
     there is no index: then nothing is known.
     """
     try:
-        return (place.state / "unfinished").stat().st_ctime_ns - TICK_NS if index.hashes else 0
+        return place.unfinished.stat().st_ctime_ns - TICK_NS if index.hashes else 0
     except OSError:
         return 0
 

@@ -26,6 +26,11 @@ class Place:
         return self.root / ".publish"
 
     @property
+    def unfinished(self) -> Path:
+        """There from a fetch's begin to its good end; with something in it since it changed the copy."""
+        return self.state / "unfinished"
+
+    @property
     def fetched(self) -> Path:
         """A remote source, as it came."""
         return self.root / "fetch"
