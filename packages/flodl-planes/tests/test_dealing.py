@@ -66,6 +66,11 @@ def test_where_several_batches_make_a_step_windows_hold_whole_ones_but_at_an_epo
     assert windows(paced({0: 4.0, 1: 10.0}, accumulate=4), [0, 1], 46) == [[33, 13]]
 
 
+def test_a_bound_on_the_spread_leaves_steps_whole() -> None:
+    assert windows(paced({0: 4.0, 1: 10.0}, accumulate=4, max_batch_diff=6), [0, 1], 350)[0] == [16, 12]
+    assert windows(paced({0: 4.0, 1: 10.0}, accumulate=4, max_batch_diff=2), [0, 1], 350)[0] == [12, 12]
+
+
 def held(dealer: Paced, batches: int = 90) -> tuple[Pool, list[int]]:
     """A pool and what of it is dealt at once to ranks 0 and 1."""
     pool = Pool(batches * 10, 10)

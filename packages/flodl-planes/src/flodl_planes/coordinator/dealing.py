@@ -173,7 +173,7 @@ class Paced:
             counts = {rank: -(-count // step) * step for rank, count in counts.items()}
         limit = self.cadence.settings.max_batch_diff
         if limit is not None:
-            counts = within_spread(counts, limit)  # what is left over is the next window's
+            counts = within_spread(counts, limit - limit % step)  # what is left over is the next window's
         return {rank: pool.take(counts[rank]) for rank in ranks}
 
     def _counts(
