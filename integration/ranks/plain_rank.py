@@ -83,10 +83,10 @@ def main() -> int:
     pause = given.batch_ms / 1e3 * (float(factor) if int(slow_rank) == place.rank else 1.0)
     leave_rank, leave_window, leave_code = map(int, given.exit.split(":"))
 
-    last_ms, idle_since = 0.0, time.perf_counter()  # what the last average took; since when the rank waits
+    sync_ms, idle_since = 0.0, time.perf_counter()  # of averages since the last deposit; since when the rank waits
 
     def work(plan: Plan) -> None:
-        nonlocal idle_since
+        nonlocal sync_ms, idle_since
         waited = (time.perf_counter() - idle_since) * 1e3
         if (place.rank, plan.window) == (leave_rank, leave_window):
             print(f"rank {place.rank} leaves in window {plan.window}", flush=True)
@@ -118,16 +118,16 @@ def main() -> int:
                 compute_ms=spent,
                 first_ms=first,
                 wait_ms=waited,
-                sync_ms=last_ms,
+                sync_ms=sync_ms,
                 loss_sum=float(samples) / (1 + plan.window / 8 if given.hostile else 1),
                 loss_samples=samples,
             )
         )
-        idle_since = time.perf_counter()
+        sync_ms, idle_since = 0.0, time.perf_counter()
 
     def averaged(done: Reduced) -> None:
-        nonlocal last_ms
-        last_ms = done.ms
+        nonlocal sync_ms
+        sync_ms = done.ms
 
     stop_rank, stop_where = given.stop.split(":")
 

@@ -92,6 +92,11 @@ def test_a_model_that_stops_being_finite_over_a_further_piece_takes_the_whole_wi
     assert row["samples"] == sum(count for _, count in held) > samples
 
 
+def test_an_average_is_counted_once_however_many_pieces_its_window_has() -> None:
+    first, then = Deposit(3, 1, 10, sync_ms=1460.0), Deposit(3, 1, 10, sync_ms=1460.0)
+    assert joined(joined(first, then), then).sync_ms == 1460.0
+
+
 def test_two_deposits_of_one_window_are_one() -> None:
     first = Deposit(3, 2, 20, 10.0, 1.0, 5.0, 7.0, 0.5, 4.0, 20, divergence=0.1, late_ms=2.0, lr=0.2)
     then = Deposit(3, 1, 10, 5.0, 0.5, 5.5, 1.0, 0.0, 1.0, 10, not_finite=True, divergence=0.3, lr=0.1, poisoned="w")

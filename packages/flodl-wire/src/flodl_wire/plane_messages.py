@@ -93,7 +93,7 @@ class Deposit(msgspec.Struct, tag="deposit", omit_defaults=True):
     data_ms: float = 0.0  # waiting for batches
     first_ms: float = 0.0  # compute+data of the window's first batch (its excess is the fill)
     wait_ms: float = 0.0  # since the previous deposit: waiting for the round, reducing, applying
-    sync_ms: float = 0.0  # of that: from Round received to applied
+    sync_ms: float = 0.0  # from the last Round received to applied; read of a window's first deposit only
     loss_sum: float = 0.0  # Σ loss·samples
     loss_samples: int = 0
     not_finite: bool = False

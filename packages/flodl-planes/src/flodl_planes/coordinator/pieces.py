@@ -72,7 +72,7 @@ class Pieces:
 
 
 def joined(first: Deposit, then: Deposit) -> Deposit:
-    """Two deposits of one window. What describes the round before is the first one's."""
+    """Two deposits of one window. What describes the round before is the first one's: none was made between the two."""
     return msgspec.structs.replace(
         then,
         steps=first.steps + then.steps,
@@ -81,7 +81,7 @@ def joined(first: Deposit, then: Deposit) -> Deposit:
         data_ms=first.data_ms + then.data_ms,
         first_ms=first.first_ms + then.first_ms,
         wait_ms=first.wait_ms + then.wait_ms,
-        sync_ms=first.sync_ms + then.sync_ms,
+        sync_ms=first.sync_ms,
         loss_sum=first.loss_sum + then.loss_sum,
         loss_samples=first.loss_samples + then.loss_samples,
         not_finite=first.not_finite or then.not_finite,
