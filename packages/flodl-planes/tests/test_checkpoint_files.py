@@ -80,6 +80,34 @@ def test_a_save_without_a_state_of_its_own_names_the_last_one(tmp_path: Path) ->
     assert (tmp_path / stood.state_file).exists()
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"merged": [[0, 101]]}, {"merged": [[-5, 20]]}, {"merged": [[0, 10], [5, 10]]}, {"merged": [[0, 10, 5]]},
+        {"merged": [[5, -5]]}, {"merged": [[0]]}, {"skipped": [[90, 20]]}, {"epoch": -1}, {"rounds": -4},
+        {"loss_samples": -1},
+    ],
+)  # fmt: skip
+def test_a_cursor_that_cannot_be_is_a_file_of_no_use(wrong: dict[str, Any]) -> None:
+    good = msgspec.structs.replace(cursor("r", 3), dataset=100, epoch=1, merged=[[20, 10], [0, 20]])
+    assert cursors.decode({cursors.KEY: cursors.encode(good)}, "x") == good
+    bad = cursors.encode(msgspec.structs.replace(good, **wrong))
+    with pytest.raises(Broken) as caught:
+        cursors.decode({cursors.KEY: bad}, "x")
+    assert caught.value.code == "bad-file" and "cannot be: its numbers contradict" in caught.value.why
+
+
+def test_a_cursor_of_a_newer_flodl_is_refused_and_auto_begins_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "20260101-000001-aaaa"
+    folder.mkdir()
+    newer = msgspec.structs.replace(cursor(folder.name, 3), v=2)
+    CheckpointWriter(folder, TENSORS, LAYOUT.offsets).write(Job(newer, average(3)))
+    with pytest.raises(Refused, match="a newer flodl wrote it"):
+        find("latest", tmp_path)
+    found = find("auto", tmp_path)
+    assert found.path is None and "a newer flodl wrote it" in found.notes[0]
+
+
 def test_the_outer_optimizer_comes_back_as_it_was(tmp_path: Path) -> None:
     arrays = {"a.b": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([0.5])}
     writer = CheckpointWriter(tmp_path, TENSORS, LAYOUT.offsets)
@@ -213,11 +241,11 @@ def test_the_window_is_told_the_same_ahead_of_the_run(tmp_path: Path, said: str,
 
 def test_auto_takes_the_last_run_that_fits_and_says_what_it_passed_over(tmp_path: Path) -> None:
     saved(tmp_path, "20260101-000001-aaaa", 3)
-    saved(tmp_path, "20260101-000002-aaaa", 5, dataset=7)
+    saved(tmp_path, "20260101-000002-aaaa", 5, dataset=70)
     found = find("auto", tmp_path)
     assert loaded(found) == 3.0
-    assert "trained on 7 samples, the script's data has 100" in found.notes[0]
-    with pytest.raises(Refused, match="trained on 7 samples"):
+    assert "trained on 70 samples, the script's data has 100" in found.notes[0]
+    with pytest.raises(Refused, match="trained on 70 samples"):
         find("latest", tmp_path)
 
 

@@ -98,6 +98,23 @@ def test_a_file_of_no_use_is_told_by_its_name_unless_the_one_before_it_is_there(
     assert fault(str(file), runs).code == "bad-file", "a file that is named is that file"
 
 
+@pytest.mark.parametrize("version", [checkpoints.VERSION + 1, 99])
+def test_a_file_of_a_newer_flodl_is_not_guessed_at_and_the_one_before_it_neither(runs: Path, version: int) -> None:
+    newer = file_of(metadata={"flodl": json.dumps({"v": version, "epoch": 1})})
+    (runs / NEW / checkpoints.NAME).write_bytes(newer)
+    (runs / NEW / checkpoints.PREVIOUS).write_bytes(file_of())
+    for said in ("latest", NEW, str(runs / NEW / checkpoints.NAME)):
+        told = fault(said, runs)
+        assert (told.code, told.fix) == ("newer-file", "install the flodl that wrote it, or a later one"), said
+        assert f"format {version}, and this one reads up to {checkpoints.VERSION}" in told.why
+    checkpoints.check("auto", runs)
+
+
+def test_a_file_of_this_flodl_says_its_version(runs: Path) -> None:
+    (runs / NEW / checkpoints.NAME).write_bytes(file_of(metadata={"flodl": json.dumps({"v": checkpoints.VERSION})}))
+    checkpoints.check("latest", runs)
+
+
 def test_a_file_that_may_not_be_read_says_why(runs: Path) -> None:
     (runs / NEW / checkpoints.NAME).unlink()
     (runs / NEW / checkpoints.NAME).mkdir()

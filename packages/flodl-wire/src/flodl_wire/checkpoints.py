@@ -19,6 +19,7 @@ from flodl_wire.faults import Broken, Fault, Refused
 NAME = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"  # the one before; used where NAME cannot be read
 CURSOR = "flodl"  # the key of a file's metadata that says where training stood
+VERSION = 1  # of what stands there, its key "v"
 
 AUTO, LATEST, NEVER = "auto", "latest", "never"
 
@@ -149,10 +150,21 @@ def read_header(descriptor: int, name: str) -> tuple[dict[str, Any], int]:
 
 
 def cursor_of(metadata: Any, name: str) -> str:
-    """Where training stood, as JSON. Raises Broken (bad-file) where a file's metadata do not say it."""
+    """Where training stood, as JSON. Raises Broken (bad-file) where a file's metadata do not say it, and Refused
+    (newer-file) where a later flodl said it.
+    """
     text = metadata.get(CURSOR) if isinstance(metadata, dict) else None
     if text is None:
         raise Broken("bad-file", f"cannot resume from {name}", "it holds a model, but not where training stood")
+    said: Any = None
+    with contextlib.suppress(ValueError, RecursionError):  # who reads it whole says what it is then
+        said = json.loads(str(text))
+    version = said.get("v", VERSION) if isinstance(said, dict) else VERSION
+    if isinstance(version, int) and version > VERSION:
+        why = f"a newer flodl wrote it: format {version}, and this one reads up to {VERSION}"
+        raise Refused(
+            "newer-file", f"cannot resume from {name}", why, "install the flodl that wrote it, or a later one"
+        )
     return str(text)
 
 

@@ -48,7 +48,7 @@ class Cursor(msgspec.Struct, omit_defaults=True):
     loss_sum: float = 0.0  # of the epoch that is not whole
     loss_samples: int = 0
     wall_s: float = 0.0  # spent on that epoch
-    v: int = 1
+    v: int = checkpoints.VERSION
 
     @property
     def complete(self) -> bool:
@@ -101,8 +101,24 @@ def encode(cursor: Cursor) -> str:
 
 
 def decode(metadata: dict[str, str], name: str) -> Cursor:
-    """The cursor in a checkpoint's metadata. Raises Broken (bad-file) where there is none."""
+    """The cursor in a checkpoint's metadata. Raises Broken (bad-file) where there is none, or one that cannot be, and
+    Refused (newer-file) for that of a later flodl.
+    """
+    what = f"cannot resume from {name}"
     try:
-        return msgspec.json.decode(checkpoints.cursor_of(metadata, name), type=Cursor)
+        cursor = msgspec.json.decode(checkpoints.cursor_of(metadata, name), type=Cursor)
     except msgspec.MsgspecError as err:
-        raise Broken("bad-file", f"cannot resume from {name}", f"where training stood cannot be read: {err}") from None
+        raise Broken("bad-file", what, f"where training stood cannot be read: {err}") from None
+    if not _possible(cursor):
+        raise Broken("bad-file", what, "where training stood cannot be: its numbers contradict each other")
+    return cursor
+
+
+def _possible(cursor: Cursor) -> bool:
+    """No run can have written anything else: the spans lie in the epoch, and none of `merged` on another."""
+    numbers = (cursor.epoch, cursor.epochs, cursor.dataset, cursor.rounds, cursor.loss_samples)
+    if min(numbers) < 0 or any(len(span) != 2 for span in (*cursor.merged, *cursor.skipped)):
+        return False
+    if any(start < 0 or count < 0 or start + count > cursor.dataset for start, count in cursor.merged + cursor.skipped):
+        return False
+    return sum(count for _, count in remaining(cursor.dataset, cursor.merged)) + cursor.samples == cursor.dataset
