@@ -109,6 +109,42 @@ def test_inside_a_rank_the_command_runs_and_no_cluster_is_opened_again(box: Box)
     assert (box.recorded()["name"], box.recorded()["argv"]) == ("work", ["x"])
 
 
+@pytest.mark.parametrize(
+    ("said", "code", "told"),
+    [
+        ("=20260101-000001-aaab", 1, "fix: did you mean 20260101-000001-aaaa?"),
+        ("=runs/20260101-000001-aaaa/checkpoint.safetensors", 1, "it is cut short, or no safetensors file"),
+        ("=auto", 0, ""),
+        ("=never", 0, ""),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_told_before_the_program_starts(
+    box: Box, said: str, code: int, told: str
+) -> None:
+    """From the folder that the command begins in, wherever it is typed."""
+    box.tool("work")
+    (box.project / "fdl.yml").write_text(f"commands: {{train: {{run: {box.bin}/work}}}}")
+    saved = box.project / "runs" / "20260101-000001-aaaa"
+    saved.mkdir(parents=True)
+    (saved / "checkpoint.safetensors").write_bytes(b"half")
+    answer = box.fdl(f"--resume{said}", "train", cwd=saved)
+    assert (answer.returncode, box.record.exists()) == (code, code == 0) and told in answer.stderr
+
+
+def test_a_shell_line_may_go_elsewhere_first_and_finds_its_own_runs(box: Box) -> None:
+    box.tool("work")
+    (box.project / "fdl.yml").write_text(f"commands: {{train: {{run: 'cd / && {box.bin}/work'}}}}")
+    assert box.fdl("--resume", "train").returncode == 0
+    assert box.recorded()["env"][environ.RESUME] == "latest"  # type: ignore[index]
+
+
+def test_the_runs_lie_where_the_command_s_own_environment_says(box: Box) -> None:
+    box.tool("work")
+    (box.project / "fdl.yml").write_text(f"commands: {{train: {{run: {box.bin}/work, env: {{FLODL_RUN_DIR: out}}}}}}")
+    answer = box.fdl("--resume", "train")
+    assert answer.returncode == 1 and f"no run below {box.project}/out/runs left a checkpoint" in answer.stderr
+
+
 def test_a_command_replaces_fdl_in_the_projects_folder(box: Box) -> None:
     (box.project / "fdl.yml").write_text(
         "commands: {pid: {run: 'echo $$ $PPID; pwd; exit 3'}, die: {run: 'kill -TERM $$'}}"

@@ -10,15 +10,16 @@ if TYPE_CHECKING:
 
 class Run:
     """What is about to happen: `argv` in `folder`, `env` laid over the environment (None = unset), notes for stderr,
-    and what is built for other hosts before.
+    and what is built for other hosts before. `resumes`: the program itself looks in `folder` for what it goes on from.
     """
 
-    __slots__ = ("argv", "config", "env", "folder", "notes", "prebuild")
+    __slots__ = ("argv", "config", "env", "folder", "notes", "prebuild", "resumes")
 
     def __init__(self, argv: list[str], folder: str) -> None:
         self.argv = argv
         self.folder = folder
         self.env: dict[str, str | None] = {}
         self.notes: list[str] = []
+        self.resumes = False
         self.prebuild: Prebuild | None = None
         self.config: LaunchConfig | None = None  # of a cluster command, as its environment carries it

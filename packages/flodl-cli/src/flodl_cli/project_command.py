@@ -121,6 +121,8 @@ def _become(run: Run) -> NoReturn:
     except OSError as err:
         raise Refused("no-folder", f"cannot enter {run.folder}", err.strerror or str(err)) from None
     os.environ["PWD"] = run.folder
+    if run.resumes:
+        _check_resume()
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -134,6 +136,15 @@ def _become(run: Run) -> NoReturn:
         raise Refused(
             "no-exec", f"cannot run {run.argv[0]!r}", err.strerror or str(err), exit_code=exits.NO_COMMAND
         ) from None
+
+
+def _check_resume() -> None:
+    """A mistyped name is told before the program has loaded everything. From the folder that it begins in."""
+    from pathlib import Path
+
+    from flodl_wire import checkpoints, environ
+
+    checkpoints.check(os.environ[environ.RESUME], Path(os.environ.get(environ.RUN_DIR) or ".").absolute() / "runs")
 
 
 def _put_our_python_first() -> None:

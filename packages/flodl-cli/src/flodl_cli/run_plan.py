@@ -63,6 +63,7 @@ def plan_run(project: Project, command: Command, tokens: list[str], line: Comman
         container.wrap(run, command, project, cluster)
     else:
         _use_active_torch(run, project)
+        run.resumes = line.resume is not None and run.argv[0] != "sh"  # a shell line may go elsewhere first
     return run
 
 
