@@ -7,7 +7,7 @@ from window_worlds import failed, finish, result, trained
 
 from flodl_window import events as ev
 from flodl_wire.hub_messages import Finished, RankGone, Trained
-from flodl_wire.join_messages import Beat, RankExited
+from flodl_wire.join_messages import Abort, Beat, RankExited
 
 
 def test_agents_hear_with_every_beat_that_training_is_whole() -> None:
@@ -40,6 +40,17 @@ def test_a_wrapper_s_exit_code_is_not_held_against_a_rank_that_stood_still() -> 
     world.says("node-a", RankExited(0, 137, stood_still_s=15.3))
     finish(world)
     assert world.run.phase.value == "done" and "never exited" in world.run.why
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_an_interrupt_behind_the_training_ends_the_programs_and_says_what_is_whole(left: bool) -> None:
+    world = trained()
+    world.hub(Trained())
+    if left:
+        world.hub(Finished(result()))
+    world.do(ev.Interrupted("SIGINT"))
+    assert failed(world) == "interrupted by SIGINT (training was done, its checkpoint is whole)"
+    assert world.run.exit_code == 130 and world.sent(Abort), "a program still ran, and it may have had more to do"
 
 
 def test_a_program_that_fails_behind_the_training_fails_the_run_all_the_same() -> None:

@@ -325,7 +325,9 @@ class Run:
 
     def _interrupted(self, event: ev.Interrupted, now: float) -> None:
         if not self.phase.terminal:
-            stopped = Incident(now, Surety.CAUSE, f"interrupted by {event.signal}")
+            trained = self.world is not None and self.world.trained
+            behind = " (training was done, its checkpoint is whole)" if trained else ""
+            stopped = Incident(now, Surety.CAUSE, f"interrupted by {event.signal}{behind}")
             self._fail(Step.STOPPED, stopped, now, exits.INTERRUPTED)
 
     def _tick(self, now: float) -> None:
