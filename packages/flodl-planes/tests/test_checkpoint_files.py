@@ -38,6 +38,10 @@ def cursor(run: str, rounds: int, **changed: Any) -> Cursor:
     return Cursor(run=run, rounds=rounds, **{**plain, **changed})
 
 
+def full_disk(*_: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def saved(runs: Path, run: str, *rounds: int, **changed: Any) -> Path:
     """A run that saved at these rounds; each average holds its round's number."""
     (runs / run).mkdir(parents=True)
@@ -78,6 +82,26 @@ def test_a_save_without_a_state_of_its_own_names_the_last_one(tmp_path: Path) ->
     stood = cursors.decode(checkpoint.read(path).metadata, "x")
     assert (stood.rounds, stood.state_file, stood.state_round) == (4, "checkpoint.state-3.safetensors", 3)
     assert (tmp_path / stood.state_file).exists()
+
+
+def test_what_was_written_beside_a_checkpoint_that_found_no_room_gives_its_room_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3)
+    writer = CheckpointWriter(folder, TENSORS, LAYOUT.offsets)
+    state = memoryview(tensor_file.write_header([], {"round": "x"}))
+    writer.write(Job(cursor(folder.name, 4), average(4), state))
+    before = sorted(path.name for path in folder.iterdir())
+    momentum = {"weight": np.ones(6, np.float32)}
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.os, "link", full_disk)  # behind all other files
+        with pytest.raises(Broken, match="No space left on device"):
+            writer.write(Job(cursor(folder.name, 5), average(5), state, momentum))
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == [name for name in before if name != checkpoints.PREVIOUS], "and of its own nothing"
+    writer.write(Job(cursor(folder.name, 6), average(6)))
+    found = find("latest", tmp_path)
+    assert loaded(found) == 6.0 and found.state == folder / "checkpoint.state-4.safetensors"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flodl_planes.coordinator.hub_events import CheckpointFailed, WriteCheckpoint
+from flodl_planes.coordinator.hub_events import CheckpointFailed, Rescue, WriteCheckpoint
 from flodl_planes.coordinator.transport_events import FromRank, RelayJoined, RoundDone
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import Applied, Deposit, TensorSpec
@@ -137,3 +137,5 @@ def test_a_checkpoint_that_cannot_be_written_fails_the_run(paper: Any) -> None:
     full = Broken("checkpoint-failed", "cannot write x", "No space left on device")
     world.said = coordinator.handle(CheckpointFailed(full), 1.3)
     assert (world.failure().code, world.failure().why) == ("checkpoint-failed", "No space left on device")
+    (rescue,) = [order for order in world.said if isinstance(order, Rescue)]
+    assert (rescue.number, rescue.cursor.epoch) == (1, 1), "the model alone may find room where all of it did not"

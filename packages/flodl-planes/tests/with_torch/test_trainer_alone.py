@@ -23,7 +23,7 @@ from torch.utils.data import TensorDataset
 from flodl_planes import RunResult, Trainer
 from flodl_planes.records import checkpoint, run_folder
 from flodl_planes.records.checkpoint_writer import CheckpointWriter
-from flodl_wire.faults import Fault, Refused
+from flodl_wire.faults import Broken, Fault, Refused
 from flodl_wire.state import State
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -155,6 +155,20 @@ def test_a_checkpoint_that_does_not_fit_is_a_failure_with_its_size(here: Path, m
     assert json.loads((latest / "result.json").read_bytes())["verdict"] == "failed"
     assert json.loads((latest / "state.json").read_bytes())["phase"] == "failed"
     assert [path.name for path in latest.iterdir() if "checkpoint" in path.name] == [], "no half of one"
+
+
+def test_a_model_that_fits_where_its_optimizer_does_not_is_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(checkpoint, "write_beside", raising(Broken("checkpoint-failed", "cannot write x", "full")))
+    made = trainer(epochs=1)
+    with pytest.raises(Fault):
+        made.run()
+    latest = here / "runs" / "latest"
+    kept = load_file(latest / "checkpoint.safetensors")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in made.model.state_dict().items())
+    assert "what was learned is kept in" in capsys.readouterr().err
+    assert [path.name for path in latest.iterdir() if "state-" in path.name] == []
 
 
 def test_a_folder_in_the_place_of_latest_is_left_alone_and_named(

@@ -272,8 +272,10 @@ class Coordinator:
             return []
         if isinstance(event, CheckpointFailed):
             if training.saving.final:
+                training.saving.done(written=False)  # the average alone may still find room
                 raise event.fault
-            notice = Tell(Notice(f"{event.fault}; training goes on, and the checkpoint before it is kept"))
+            kept = "and the checkpoint before it is kept" if training.saving.saved else "without a checkpoint so far"
+            notice = Tell(Notice(f"{event.fault}; training goes on, {kept}"))
             return [notice, *training.saving.done(written=False)]
         orders = training.saving.done(written=True)
         return [*orders, *self._close_when_ready(now)]

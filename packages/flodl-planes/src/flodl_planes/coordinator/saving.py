@@ -135,7 +135,7 @@ class Saving:
 
     @property
     def settled(self) -> bool:
-        """The last average is on the disk, or is being written, or could not be."""
+        """The last average is on the disk, or is being written."""
         return self.final_written or any(save.final and save.ordered for save in self._saves)
 
     def _go_on(self) -> list[HubOrder]:

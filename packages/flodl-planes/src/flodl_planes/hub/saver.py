@@ -25,6 +25,7 @@ from flodl_planes.plane.layout import lay_out
 from flodl_planes.plane.segment import Segment
 from flodl_planes.records import checkpoint, resume
 from flodl_planes.records.checkpoint_writer import CheckpointWriter, Job
+from flodl_wire import checkpoints
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.plane_messages import TensorSpec
 
@@ -130,7 +131,8 @@ class Saver:
         try:
             path = self._writer.write(Job(order.cursor, average, outer=self._copy_outer()))
         except Fault as fault:
-            print(f"{fault}; the checkpoint before it is kept", file=sys.stderr)
+            kept = "; the checkpoint before it is kept" if checkpoints.files_in(self.folder) else ""
+            print(f"{fault}{kept}", file=sys.stderr)
         else:
             print(f"the last average is kept: {path} (`fdl --resume` goes on from it)", file=sys.stderr)
 

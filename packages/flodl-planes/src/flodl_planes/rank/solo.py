@@ -122,7 +122,8 @@ class SoloWindows:
         self._bar.close()
         self._rescue(error)
         self._folder.write_result(run)
-        self._write_state("failed", run.why, cause=Cause(what=run.why, host=self._place.host, rank=0))
+        fix = error.fix if isinstance(error, Fault) else ""
+        self._write_state("failed", run.why, cause=Cause(what=run.why, host=self._place.host, rank=0, fix=fix))
 
     def _say(self, text: str) -> None:
         self._bar.line(f"flodl: {text}")
@@ -152,13 +153,20 @@ class SoloWindows:
         return self._saves.cursor(self._folder.id, reason, len(self._run.epochs), merged, self._run.epochs, loss)
 
     def _rescue(self, error: BaseException) -> None:
-        """What has been learned is worth keeping, unless it is no number or a step was cut through."""
-        broken = isinstance(error, Fault) and error.code in ("not-finite", "checkpoint-failed")
-        if self._saves is None or broken or not self._saves.at_step or not (self._done or self._run.epochs):
+        """What has been learned is worth keeping, unless it is no number or a step was cut through. The model alone may
+        find room where all of it did not.
+        """
+        code = error.code if isinstance(error, Fault) else ""
+        if (
+            self._saves is None
+            or code == "not-finite"
+            or not self._saves.at_step
+            or not (self._done or self._run.epochs)
+        ):
             return
         reason = "graceful_shutdown" if isinstance(error, KeyboardInterrupt) else "run_failed"
         with contextlib.suppress(Fault):
-            self._saves.save_now(self._cursor(reason))
+            self._saves.save_now(self._cursor(reason), state=code != "checkpoint-failed")
             self._bar.line(f"flodl: what was learned is kept in {self._folder.path}; resume='latest' goes on from it")
 
     def _plan(self, epoch: int, evaluate: int | None) -> Plan:

@@ -16,6 +16,7 @@ from flodl_planes.rank.schema import Adopted, Slot, signature
 from flodl_planes.records import checkpoint, resume
 from flodl_planes.records.checkpoint_writer import CheckpointWriter, Job
 from flodl_planes.records.cursor import Cursor
+from flodl_wire import checkpoints
 from flodl_wire.faults import Broken, Fault
 from flodl_wire.plane_messages import Terms
 from flodl_wire.result import EpochResult
@@ -94,10 +95,14 @@ class SoloSaves:
         self._since = now
         self._writer.submit(self._job(cursor))
 
-    def save_now(self, cursor: Cursor) -> None:
-        """And wait for it. Raises Broken (checkpoint-failed)."""
+    def save_now(self, cursor: Cursor, *, state: bool = True) -> None:
+        """And wait for it; without `state` the model alone. Raises Broken (checkpoint-failed)."""
         self._writer.wait()
-        self._writer.write(self._job(cursor))
+        if state:
+            self._writer.write(self._job(cursor))
+        else:
+            self.check()
+            self._writer.write(Job(cursor, self._flat))
 
     def wait(self) -> None:
         self._writer.wait()
@@ -158,4 +163,6 @@ class SoloSaves:
 
     def _written(self, outcome: Path | Fault) -> None:
         if isinstance(outcome, Fault):
-            self._say(f"{outcome}; training goes on, and the checkpoint before it is kept")
+            before = checkpoints.files_in(self.folder)
+            kept = "and the checkpoint before it is kept" if before else "without a checkpoint so far"
+            self._say(f"{outcome}; training goes on, {kept}")

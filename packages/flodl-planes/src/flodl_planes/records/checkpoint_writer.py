@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,17 +72,28 @@ class CheckpointWriter:
             self._done(Broken("checkpoint-failed", f"cannot write a checkpoint to {self.folder}", why))
 
     def write(self, job: Job) -> Path:
-        """The same in the caller's thread. Raises Broken (checkpoint-failed)."""
-        cursor = job.cursor
-        if job.state is not None:
-            name = checkpoint.STATE.format(cursor.rounds)
-            checkpoint.write_beside(self.folder, name, [job.state], job.state.nbytes)
-            self._state = (name, cursor.rounds)
-        if job.outer:
-            cursor.outer_file = checkpoint.OUTER.format(cursor.rounds)
-            checkpoint.write_outer(self.folder, cursor.outer_file, job.outer)
-        cursor.state_file, cursor.state_round = self._state
-        path = checkpoint.write(self.folder, self._tensors, self._offsets, job.average, metadata(cursor))
+        """The same in the caller's thread. Raises Broken (checkpoint-failed); what was written beside it by then is
+        removed, for on a full disk the next one needs its room.
+        """
+        cursor, before, beside = job.cursor, self._state, list[str]()
+        try:
+            if job.state is not None:
+                name = checkpoint.STATE.format(cursor.rounds)
+                checkpoint.write_beside(self.folder, name, [job.state], job.state.nbytes)
+                beside.append(name)
+                self._state = (name, cursor.rounds)
+            if job.outer:
+                cursor.outer_file = checkpoint.OUTER.format(cursor.rounds)
+                checkpoint.write_outer(self.folder, cursor.outer_file, job.outer)
+                beside.append(cursor.outer_file)
+            cursor.state_file, cursor.state_round = self._state
+            path = checkpoint.write(self.folder, self._tensors, self._offsets, job.average, metadata(cursor))
+        except Fault:
+            self._state = before
+            for name in beside:
+                with contextlib.suppress(OSError):
+                    (self.folder / name).unlink()
+            raise
         checkpoint.tidy(self.folder)
         return path
 
