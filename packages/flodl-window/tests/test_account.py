@@ -180,3 +180,35 @@ def test_a_script_alone_may_also_have_been_ended_by_a_signal_that_a_launcher_ans
     (made.path / "state.json").write_text(json.dumps({"phase": "training"}))
     found = account.make(run_files.read(made.path), lambda name: [])
     assert found.end == "crashed" and told in why_text.render(found)
+
+
+def header_of(epoch: int) -> bytes:
+    """A checkpoint without tensors, of a run of three epochs."""
+    text = json.dumps({"__metadata__": {"flodl": json.dumps({"epoch": epoch, "epochs": 3})}}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("newest", "before", "told"),
+    [(header_of(2), b"", True), (header_of(3), header_of(2), False), (b"half", header_of(2), True), (b"", b"", False)],
+)
+@pytest.mark.parametrize("why", ["cannot write x: full", "interrupted by SIGINT"])
+def test_a_run_that_broke_is_told_to_go_on_where_there_is_a_checkpoint_to_go_on_from(
+    tmp_path: Path, why: str, newest: bytes, before: bytes, told: bool
+) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"phase": "failed", "why": why, "cause": {"what": why}}))
+    (tmp_path / "checkpoint.safetensors").write_bytes(newest)
+    (tmp_path / "checkpoint.previous.safetensors").write_bytes(before)
+    text = why_text.render(account.make(run_files.read(tmp_path), lambda name: []))
+    assert ("  - go on from its last checkpoint: put --resume in front of the command" in text) == told
+
+
+def test_of_a_script_alone_its_fix_and_its_device_are_told_and_no_log_that_nobody_wrote(tmp_path: Path) -> None:
+    cause = {"what": "cannot write x: full", "host": "box", "rank": 0, "fix": "9 MB are needed"}
+    member = {"host": "box", "ranks": [0], "local_devices": ["cuda:0"], "gpus": []}
+    state = {"phase": "failed", "why": cause["what"], "cause": cause, "members": [member]}
+    state["ranks"] = [{"rank": 0, "host": "box", "device": "cuda:0", "status": "lost"}]
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    text = why_text.render(account.make(run_files.read(tmp_path), lambda name: []))
+    assert "\n  - 9 MB are needed\n" in text and "\n  box: cuda:0\n" in text
+    assert "said nothing" not in text and "last lines" not in text

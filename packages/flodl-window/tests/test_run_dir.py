@@ -61,6 +61,7 @@ def test_a_disk_without_room_is_refused_before_anything_starts(tmp_path: Path, m
     with pytest.raises(Broken) as caught:
         RunDir.create("r", tmp_path)
     assert "MB are free" in caught.value.why
+    assert list((tmp_path / "runs").iterdir()) == [], "a refusal leaves no folder of a run that never was"
 
 
 def test_a_disk_that_fills_up_on_the_way_is_remembered_once(tmp_path: Path) -> None:

@@ -115,6 +115,23 @@ def test_a_file_of_this_flodl_says_its_version(runs: Path) -> None:
     checkpoints.check("latest", runs)
 
 
+@pytest.mark.parametrize(
+    ("said", "goes_on"),
+    [
+        ('{"epoch": 1, "epochs": 3}', True), ('{"epoch": 3, "epochs": 3}', False), ("{}", False), ("[]", False),
+        ('{"epoch": "1", "epochs": 3}', False), ("half", False), ('{"v": 99, "epoch": 1, "epochs": 3}', False),
+    ],
+)  # fmt: skip
+def test_whether_a_run_can_go_on_from_a_folder_is_told_by_the_first_file_of_use(
+    runs: Path, said: str, goes_on: bool
+) -> None:
+    assert not checkpoints.goes_on(runs / NONE)
+    (runs / NONE / checkpoints.PREVIOUS).write_bytes(file_of(metadata={"flodl": said}))
+    assert checkpoints.goes_on(runs / NONE) == goes_on
+    (runs / NONE / checkpoints.NAME).write_bytes(b"half")
+    assert checkpoints.goes_on(runs / NONE) == goes_on
+
+
 def test_a_file_that_may_not_be_read_says_why(runs: Path) -> None:
     (runs / NEW / checkpoints.NAME).unlink()
     (runs / NEW / checkpoints.NAME).mkdir()

@@ -54,6 +54,9 @@ class RunDir:
                 raise OSError(f"only {free.f_bavail * free.f_frsize >> 20} MB are free there")
             process_mark.write(made.path)
         except OSError as err:
+            with contextlib.suppress(OSError):
+                (made.path / "log").rmdir()
+                made.path.rmdir()
             raise Broken(
                 "no-run-dir",
                 f"cannot write the run's folder {made.path}",

@@ -168,6 +168,17 @@ def cursor_of(metadata: Any, name: str) -> str:
     return str(text)
 
 
+def goes_on(folder: Path) -> bool:
+    """Whether a run can go on from what this folder holds: a checkpoint of use, with epochs left to do."""
+    for path in files_in(folder):
+        with contextlib.suppress(Fault, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            with open_file(path) as file:
+                header, _ = read_header(file.fileno(), str(path))
+            cursor = json.loads(cursor_of(header.get("__metadata__"), str(path)))
+            return bool(cursor["epoch"] < cursor["epochs"])
+    return False
+
+
 def _check_folder(folder: Path) -> None:
     first: Fault | None = None
     for path in files_in(folder):

@@ -72,10 +72,11 @@ def make(files: RunFiles, lines_of: Callable[[str], list[str]]) -> Account:
     elif end == "crashed":
         account.tries = [
             "`dmesg -T | grep -i 'killed process'` on the controller's box tells whether the kernel did it",
-            "go on from its last checkpoint: put --resume in front of the command (docs/resume.md)",
         ]
     elif end == "running":
         account.tries = ["fdl status shows it live"]
+    if end in ("failed", "crashed", "interrupted") and files.goes_on:
+        account.tries.append("go on from its last checkpoint: put --resume in front of the command (docs/resume.md)")
     return account
 
 
@@ -170,7 +171,7 @@ def _hosts(files: RunFiles) -> list[dict[str, Any]]:
     for host in dict.fromkeys([*members, *said]):
         hello, member = said.get(host, {}), members.get(host, {})
         row = {"host": host, "ranks": member.get("ranks") or []}
-        row |= {"devices": member.get("gpus") or hello.get("devices") or []}
+        row |= {"devices": member.get("gpus") or hello.get("devices") or member.get("local_devices") or []}
         row |= {"status": member.get("status", "not in"), "why": member.get("why", ""), "road": member.get("road", "")}
         row |= {key: hello.get(key, "") for key in ("python", "torch", "libtorch", "nccl", "flodl", "cores", "address")}
         rows.append(row)

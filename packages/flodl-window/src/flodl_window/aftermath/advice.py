@@ -96,6 +96,6 @@ def what_to_try(first: Finding, lines: Sequence[str]) -> list[str]:
     tips += [cure.format(host=host) for name, cure in _SIGNALS.items() if re.search(rf"\b{name}\b", first.meaning)]
     said = f"{first.what} {first.why}"
     tips += [cure.format(host=host) for trace, cure in _ROADS if cure and re.search(trace, said)][:1]
-    if not tips and first.rank is not None:
+    if not tips and first.rank is not None and lines:
         tips.append("read its last lines: the program ended by itself")
     return list(dict.fromkeys(tips))[:MOST]

@@ -127,7 +127,7 @@ def _judged(verdict: dict[str, Any], state: dict[str, Any]) -> Finding | None:
     if isinstance(given := state.get("cause"), dict):
         return Finding(
             0.0, str(given.get("what", "")), str(given.get("host", "")), _whole(given.get("rank")),
-            tail=_lines(given.get("tail")), kind="verdict",
+            fix=str(given.get("fix") or ""), tail=_lines(given.get("tail")), kind="verdict",
         )  # fmt: skip
     return None
 

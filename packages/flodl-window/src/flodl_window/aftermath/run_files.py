@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flodl_wire import environ, process_mark
+from flodl_wire import checkpoints, environ, process_mark
 from flodl_wire.faults import Refused
 
 MOST_BYTES = 64 << 20  # of one file that is read whole
@@ -36,6 +36,11 @@ class RunFiles:
     @property
     def run(self) -> str:
         return str(self.state.get("run") or self.result.get("run") or self.path.name)
+
+    @property
+    def goes_on(self) -> bool:
+        """A checkpoint is there, with epochs left to do."""
+        return checkpoints.goes_on(self.path)
 
     def first(self, kind: str) -> Json:
         """The first event of that kind, or {}."""

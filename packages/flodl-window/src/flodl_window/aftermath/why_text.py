@@ -42,7 +42,8 @@ def render(account: Account) -> str:
         out.append("")
     if account.end not in ("done", "running"):
         for voice in account.voices:
-            out += _voice(voice)
+            if voice.lines or account.opened:  # what a script alone said is in no log
+                out += _voice(voice)
     out += _setting(account)
     return printable("\n".join(out).rstrip() + "\n")
 
