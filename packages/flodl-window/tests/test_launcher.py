@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -221,13 +222,26 @@ def test_ctrl_c_ends_the_run_gracefully_with_130(launch: Any) -> None:
     assert "flodl: FAILED: interrupted by SIGINT" in run.err and not any("Traceback" in line for line in run.err)
 
 
-def test_a_second_ctrl_c_leaves_at_once(launch: Any) -> None:
+def test_a_second_ctrl_c_leaves_at_once(launch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLODL_NET_TIMEOUT_SCALE", "1")  # the last state is served for five seconds
     run = launch(fleet={"node-a": "mute", "node-b": "mute"}, hub="idle")
     run.until("window open")
     run.process.send_signal(signal.SIGTERM)
     run.until("once more")
+    time.sleep(0.4)  # plays somebody who waits before pressing again
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130 and any("SIGINT: leaving at once" in line for line in run.err)
+
+
+def test_what_is_sent_to_the_process_and_to_its_group_is_one_signal(launch: Any) -> None:
+    """As `timeout` does, and a terminal that is closed."""
+    run = launch(fleet={"node-a": "mute", "node-b": "mute"}, hub="idle")
+    run.until("window open")
+    run.process.send_signal(signal.SIGTERM)
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 130
+    assert sum("ending the run" in line for line in run.err) == 1, run.err
+    assert not any("leaving at once" in line for line in run.err)
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])

@@ -12,6 +12,7 @@ import signal
 from flodl_window import events as ev
 from flodl_window import last_words
 from flodl_window.aftermath.keeping import Keeping
+from flodl_window.asked_to_end import AskedToEnd, Wish
 from flodl_window.children import Children
 from flodl_window.door import Door, DoorLimits
 from flodl_window.formation import Charter
@@ -63,7 +64,7 @@ class Launcher:
         self._spoke_at = 0.0
         self._bar_waits = False
         self._trouble_said = False
-        self._signals = 0
+        self._asked = AskedToEnd()
         self._leaving = False
         self._written_phase: Phase | None = None
         self._afterthought: Afterthought | None = None
@@ -315,16 +316,16 @@ class Launcher:
 
     def _signalled(self, number: int) -> None:
         """The first ends the run gracefully; a second one, or one after the end, leaves at once."""
-        self._signals += 1
         name = signal.Signals(number).name
-        if self._signals > 1 or self._finished.is_set():
+        wish = self._asked.heard(self._loop.time(), over=self._finished.is_set())
+        if wish is Wish.END:
+            self._say(f"{name}: ending the run (once more to leave at once)")
+            self._handle(ev.Interrupted(name))
+        elif wish is Wish.LEAVE:
             self._say(f"{name}: leaving at once")
             self._code = self.machine.exit_code if self.machine.phase.terminal else exits.INTERRUPTED
             self._leaving = True
             self._finished.set()
-        else:
-            self._say(f"{name}: ending the run (once more to leave at once)")
-            self._handle(ev.Interrupted(name))
 
     async def _serve_terminal_state(self) -> None:
         """Write what the run leaves, say what happened, and let a poller see it."""
