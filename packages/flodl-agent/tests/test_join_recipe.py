@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flodl_agent.cli_join import parser
+from flodl_agent.cli_join import parser, secret
 from flodl_agent.join_recipe import Recipe, settle
 from flodl_wire.address import Address
 from flodl_wire.config import Ssh
@@ -15,6 +15,12 @@ from flodl_wire.join_block import parse_join
 
 def recipe(*words: str, tail: list[str] | None = None, **block: object) -> Recipe:
     return settle(parser().parse_args(list(words)), tail, parse_join(block), "this-box", "/p")
+
+
+def test_a_token_s_file_that_cannot_be_read_is_named_with_what_would_do() -> None:
+    with pytest.raises(Refused) as caught:
+        secret("/nowhere/token")
+    assert caught.value.what == "cannot read --token @/nowhere/token" and "you may read" in caught.value.fix
 
 
 @pytest.mark.parametrize(

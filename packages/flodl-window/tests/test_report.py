@@ -119,9 +119,9 @@ def test_a_report_of_a_broken_folder_says_what_there_is(tmp_path: Path, garbage:
 def test_a_report_that_cannot_be_written_leaves_the_old_one_and_the_run(tmp_path: Path) -> None:
     made = folder(tmp_path)
     (made.path / "report.html").mkdir()
-    with pytest.raises(Broken):
+    with pytest.raises(Broken) as caught:
         report.write(made.path)
-    assert not list(made.path.glob(".*"))
+    assert not list(made.path.glob(".*")) and "name another file with -o" in caught.value.fix
 
 
 def test_a_report_that_fails_in_any_way_costs_the_run_a_sentence(

@@ -126,7 +126,8 @@ def secret(file: str) -> str:
     try:
         return Path(file).expanduser().read_text(encoding="ascii", errors="replace").strip()
     except OSError as err:
-        raise Refused("no-token", f"cannot read --token @{file}", err.strerror or str(err)) from None
+        fix = "name a file that holds the token and that you may read"
+        raise Refused("no-token", f"cannot read --token @{file}", err.strerror or str(err), fix) from None
 
 
 def take_part(recipe: Recipe, scale: float) -> int:

@@ -56,7 +56,8 @@ def write(path: Path, target: Path | None = None) -> Path:
     except OSError as err:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
-        raise Broken("no-report", f"cannot write {target}", err.strerror or str(err)) from None
+        fix = "make room or rights there, or name another file with -o"
+        raise Broken("no-report", f"cannot write {target}", err.strerror or str(err), fix) from None
     return target
 
 
