@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,26 @@ def test_the_outer_optimizer_comes_back_as_it_was(tmp_path: Path) -> None:
     writer.write(Job(cursor("r", 3), average(3), outer=arrays))
     back = checkpoint.read_outer(tmp_path / "checkpoint.outer-3.safetensors")
     assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
+
+
+def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "none": np.zeros((0, 2), np.float32)}
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3)
+    CheckpointWriter(folder, TENSORS, LAYOUT.offsets).write(Job(cursor(folder.name, 4), average(4), outer=arrays))
+    whole = os.preadv  # Linux gives 2 GB at a time; here it is 7 bytes
+    monkeypatch.setattr(os, "preadv", lambda file, rooms, at: whole(file, [rooms[0][:7]], at))
+    flat = np.zeros(LAYOUT.total_bytes, np.uint8)
+    checkpoint.load(folder / "checkpoint.safetensors", TENSORS, LAYOUT.offsets, flat)
+    assert flat.tolist() == average(4).tolist()
+    back = checkpoint.read_outer(folder / "checkpoint.outer-4.safetensors")
+    assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
+
+
+def test_an_outer_optimizer_of_another_dtype_is_no_use(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.outer-3.safetensors"
+    path.write_bytes(tensor_file.write_header([("a", "F16", [2])], {}) + bytes(4))
+    with pytest.raises(Broken, match="its a is of dtype F16"):
+        checkpoint.read_outer(path)
 
 
 def with_momentum(runs: Path, kind: str) -> None:

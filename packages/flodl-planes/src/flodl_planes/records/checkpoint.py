@@ -87,8 +87,11 @@ def read_outer(path: Path) -> dict[str, npt.NDArray[Any]]:
         header = tensor_file.read_header(file.fileno(), str(path))
         found = {}
         for name, entry in header.entries.items():
-            raw = os.pread(file.fileno(), entry.nbytes, header.data + entry.start)
-            found[name] = np.frombuffer(raw, kinds[entry.dtype]).reshape(entry.shape).copy()
+            if entry.dtype not in kinds:
+                raise Broken("bad-file", f"cannot use {path}", f"its {name} is of dtype {entry.dtype}")
+            array = np.empty(entry.shape, kinds[entry.dtype])
+            _fill(array.reshape(-1).view(np.uint8), file.fileno(), header.data + entry.start, path)
+            found[name] = array
     return found
 
 
@@ -122,13 +125,18 @@ def load(path: Path, tensors: Sequence[TensorSpec], offsets: Sequence[int], into
         if fault:
             raise fault
         for spec, offset in zip(tensors, offsets, strict=True):
-            view = memoryview(into[offset : offset + _nbytes(spec)])  # type: ignore[arg-type]
             at = header.data + header.entries[spec.name].start
-            while view:
-                count = os.preadv(file.fileno(), [view], at)
-                if not count:
-                    raise Broken("bad-file", f"cannot use {path}", "it is cut short")
-                view, at = view[count:], at + count
+            _fill(into[offset : offset + _nbytes(spec)], file.fileno(), at, path)
+
+
+def _fill(room: Bytes, descriptor: int, at: int, path: Path) -> None:
+    """`room` from the file's bytes at `at`, in as many reads as it takes: Linux gives 2 GB at a time."""
+    view = memoryview(room)  # type: ignore[arg-type]
+    while view:
+        count = os.preadv(descriptor, [view], at)
+        if not count:
+            raise Broken("bad-file", f"cannot use {path}", "it is cut short")
+        view, at = view[count:], at + count
 
 
 def misfit(header: tensor_file.Header, tensors: Sequence[TensorSpec], path: Path) -> Fault | None:
