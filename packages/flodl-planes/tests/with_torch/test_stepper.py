@@ -50,13 +50,14 @@ def work(made: Stepper, model: nn.Linear, batches: int, scale: float = 1.0) -> N
         made.counted()
 
 
-def test_gathered_gradients_are_those_of_one_large_batch() -> None:
-    gathered, one = stepper(accumulate=4)
+@pytest.mark.parametrize("many", [2, 4])
+def test_gathered_gradients_are_those_of_one_large_batch(many: int) -> None:
+    gathered, one = stepper(accumulate=many)
     single, other = stepper()
-    gathered.begin(plan(), 4)
-    work(gathered, one, 4)
+    gathered.begin(plan(), many)
+    work(gathered, one, many)
     single.begin(plan(), 1)
-    loss = torch.stack([other(torch.full((2, 3), float(k + 1))).pow(2).mean() for k in range(4)]).mean()
+    loss = torch.stack([other(torch.full((2, 3), float(k + 1))).pow(2).mean() for k in range(many)]).mean()
     single.backward(loss)
     single.step()
     torch.testing.assert_close(one.weight, other.weight)
@@ -74,8 +75,11 @@ def test_what_is_gathered_at_a_windows_end_becomes_a_step_of_its_own_size() -> N
     assert gathered.gathered == 0
 
 
-def test_clipping_bounds_the_step() -> None:
-    made, model = stepper(clip_norm=0.5)
+@pytest.mark.parametrize("amp", [None, "fp16"])
+def test_clipping_bounds_the_step(amp: str | None) -> None:
+    made, model = stepper(clip_norm=0.5, amp=amp)
+    if amp:
+        made.restore({**made.state(), "scaler": {**made.state()["scaler"], "scale": 8.0}})  # one that fits the loss
     before = torch.cat([model.weight.detach().flatten(), model.bias.detach()])
     work(made, model, 1, scale=100.0)
     after = torch.cat([model.weight.detach().flatten(), model.bias.detach()])
@@ -116,6 +120,22 @@ def test_a_schedule_over_epochs_moves_with_them() -> None:
     assert made.learning_rate == 0.1
     made.begin(plan(epoch=2), 2)
     assert made.learning_rate == pytest.approx(0.025)
+
+
+def test_a_schedule_has_come_to_the_windows_end_with_the_last_batch() -> None:
+    made, model = stepper(scheduler=lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)))
+    made.begin(plan(0, 15), 11)  # in floats eleven times 15/11 are a hair less than 15
+    work(made, model, 11)
+    assert made.learning_rate == pytest.approx(0.1 / 16)
+
+
+def test_the_learning_rate_is_the_largest_that_counts() -> None:
+    made, _ = stepper(lambda p: torch.optim.SGD([{"params": p[:1], "lr": 0.01}, {"params": p[1:], "lr": 0.2}]))
+    assert made.learning_rate == 0.2
+    made.optimizer.param_groups[1]["lr"] = math.nan
+    assert made.learning_rate == 0.01
+    made.optimizer.param_groups[0]["lr"] = math.inf
+    assert made.learning_rate is None
 
 
 def test_the_linear_rule_is_off_unless_asked_for() -> None:
@@ -217,6 +237,14 @@ def test_another_optimizer_begins_anew_with_a_sentence(capsys: pytest.CaptureFix
     plain, _ = stepper()
     plain.restore(state_tree.unpack(state_tree.pack(adam.state())[0].buffer))
     assert "the optimizer begins anew" in capsys.readouterr().err
+
+
+def test_a_state_without_a_gradient_scaler_is_no_misfit(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, model = stepper()
+    work(plain, model, 1)
+    scaled, _ = stepper(amp="fp16")
+    scaled.restore(state_tree.unpack(state_tree.pack(plain.state())[0].buffer))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_tree_keeps_kinds_and_names_what_it_cannot_take() -> None:

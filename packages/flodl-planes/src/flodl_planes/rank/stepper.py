@@ -60,7 +60,8 @@ class Stepper:
         self._since_look = 0  # steps
         self._left_out = 0  # steps in a row, from the smallest scale on
         self.gathered = 0
-        self._start, self._share, self._batches = 0, 1.0, 0  # of the window: global batches before it, per batch, done
+        self._start, self._batches = 0, 0  # of the window: global batches before it, ours that are done
+        self._all, self._ours = 1, 1  # of the window: batches of all ranks, of ours
         self.under_way = False  # a step was begun and its batch is not counted yet
 
     @property
@@ -78,8 +79,8 @@ class Stepper:
 
     def begin(self, plan: Plan, batches: int) -> None:
         """A window of `batches` of ours begins."""
-        world = max(plan.world_batches, batches)
-        self._start, self._share, self._batches = plan.step, world / max(1, batches), 0
+        self._start, self._batches = plan.step, 0
+        self._all, self._ours = max(plan.world_batches, batches), max(1, batches)
         self._schedule(plan.epoch if self._wishes.scheduler_by == "epoch" else plan.step // self._wishes.accumulate)
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -122,7 +123,7 @@ class Stepper:
         optimizer.zero_grad(set_to_none=True)
         self.gathered = 0
         if wishes.scheduler_by == "step":
-            self._schedule(int(self._start + self._batches * self._share) // wishes.accumulate)
+            self._schedule((self._start + self._batches * self._all // self._ours) // wishes.accumulate)
         self._stepped = True
 
     def _scaled_step(self, scaler: Any) -> None:
