@@ -153,7 +153,6 @@ class Plan(msgspec.Struct, tag="plan", omit_defaults=True):
     epoch: int
     spans: list[list[int]]
     evaluate: int | None = None  # first evaluate the averaged model for this epoch
-    epoch_ends: bool = False  # no further window in this epoch after yours
     overshoot: int | None = None  # cpu_async: batches of it that may be done before the window before is averaged
     save: int | None = None  # then send your State for the checkpoint of that round
     step: int = 0  # batches of the whole run dealt before this window, to any rank

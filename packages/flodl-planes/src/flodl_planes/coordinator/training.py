@@ -187,7 +187,7 @@ class Training:
         if rank is None:
             return []
         self._window += 1
-        plan = Plan(self._window, self.terms.epochs - 1, [], evaluate=self.callback.epoch, epoch_ends=True)
+        plan = Plan(self._window, self.terms.epochs - 1, [], evaluate=self.callback.epoch)
         self.plans[rank] = plan
         return [SendRank(rank, plan)]
 
@@ -375,7 +375,6 @@ class Training:
             shares = self.dealer.deal(pool, holders, self.epoch_batches, busy)
             if not any(shares.values()):  # else empty windows would follow each other for ever
                 raise Broken("ledger", "cannot go on dealing", f"epoch {epoch} lacks samples that nobody holds")
-        ends = epoch < self.terms.epochs and (self._pools[epoch].batches == 0 or self.dealer.holds_back)
         dealt = sum(batches_in(share, self.terms.batch_size) for share in shares.values())
         window = self._window
         self._window += 1
@@ -385,7 +384,6 @@ class Training:
                 epoch=min(epoch, self.terms.epochs - 1),
                 spans=[list(span) for span in shares.get(rank, [])],
                 evaluate=self.callback.epoch if rank == evaluator else None,
-                epoch_ends=ends or epoch == self.terms.epochs,
                 save=self.saving.ask(rank),
                 step=step,
                 world_batches=dealt,

@@ -103,7 +103,7 @@ class SoloWindows:
             if not last:
                 return self._plan(epoch + 1, evaluate=epoch if terms.evaluates else None)
             if terms.evaluates:
-                return Plan(window=terms.epochs, epoch=epoch, spans=[], evaluate=epoch, epoch_ends=True)
+                return Plan(window=terms.epochs, epoch=epoch, spans=[], evaluate=epoch)
         self._finish()
         return None
 
@@ -174,7 +174,7 @@ class SoloWindows:
         batches = -(-terms.dataset // terms.batch_size)
         left = cursors.remaining(terms.dataset, self._before)
         step = (epoch + 1) * batches - sum(-(-count // terms.batch_size) for _, count in left)
-        plan = Plan(window=epoch, epoch=epoch, spans=left, evaluate=evaluate, epoch_ends=True, step=step)
+        plan = Plan(window=epoch, epoch=epoch, spans=left, evaluate=evaluate, step=step)
         self._on_plan(plan)
         return plan
 
@@ -188,7 +188,7 @@ class SoloWindows:
         if epoch < terms.epochs:
             return self._plan(epoch, evaluate=owed)
         step = epoch * -(-terms.dataset // terms.batch_size)
-        return Plan(window=epoch, epoch=epoch - 1, spans=[], evaluate=owed, epoch_ends=True, step=step)
+        return Plan(window=epoch, epoch=epoch - 1, spans=[], evaluate=owed, step=step)
 
     def _count(self, deposit: Deposit) -> None:
         """An epoch's samples are through."""
