@@ -58,7 +58,8 @@ def test_a_dead_ranks_two_windows_are_dealt_again(paper: Any) -> None:
     world = world_of(paper, {"here": [0, 1, 2]}).load()
     held = [*world.plans[1].spans, *world.later[1][0].spans]
     world.kill(1)
-    assert sum(count for _, count in held) == 60
+    (row,) = world.rows("lost")
+    assert row["returned"] == sum(count for _, count in held) == 60
     world.finish()
     assert sorted(world.merged[0]) == list(range(400))
 

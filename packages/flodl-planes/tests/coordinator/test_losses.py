@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flodl_planes.coordinator.hub_events import RoundNotBegun, SendRank
-from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayLost
+from flodl_planes.coordinator.transport_events import FromRank, RankLost, RelayLost, RoundDone
 from flodl_wire.hub_messages import Finished, Notice, RankGone, Trained
 from flodl_wire.plane_messages import Dismiss, Leaving
 
@@ -59,6 +59,33 @@ def test_a_host_lost_in_a_round_means_the_same_round_again_without_it(paper: Any
     assert world.open_hosts == ["a", "c"]
     assert dealt(again)[0][0] == 30  # rank 1's positions are dealt first
     world.finish()
+
+
+def test_word_of_an_attempt_that_was_replaced_decides_nothing(paper: Any) -> None:
+    world = paper({"a": [0], "b": [1], "c": [2]}).load()
+    for rank in (0, 1, 2):
+        world.deposit(rank)
+    world.cut("b")
+    again, training = world.open, world.coordinator.training
+    world.tell(RoundDone(1, 0))
+    assert world.open is again
+    assert (training.decided_round, training.ledger.merged, training.open.attempt) == (0, 0, 1)
+    world.decide()
+    assert (training.decided_round, training.ledger.merged) == (1, 60)
+    world.tell(RoundDone(1, 1))
+    assert (training.decided_round, training.ledger.merged) == (1, 60), "nor does the same word again"
+    world.finish()
+    assert sorted(world.merged[0]) == list(range(100))
+
+
+def test_a_dead_anchor_paces_nobody_any_more(paper: Any) -> None:
+    world = paper({"here": [0, 1, 2]}, samples=5000, ms={0: 5.0, 1: 10.0, 2: 40.0}.__getitem__).load()
+    while world.coordinator.training.decided_round < 2:
+        world.step()
+    dealer = world.coordinator.training.dealer
+    assert dealer.anchor_rank == 2
+    world.kill(2)
+    assert (dealer.anchor_rank, sorted(dealer.cadence.counts)) == (1, [0, 1])
 
 
 def test_a_second_host_lost_in_the_same_round_is_another_attempt(paper: Any) -> None:
@@ -170,8 +197,9 @@ def test_when_the_last_evaluation_dies_with_its_rank_another_is_asked_at_once(pa
     while world.coordinator.phase == "training":
         world.step()
     asked = next(rank for rank, plan in world.plans.items() if plan.evaluate == 0)
+    before = world.plans[asked].window
     world.kill(asked)
-    assert world.plans[1 - asked].evaluate == 0
+    assert (world.plans[1 - asked].evaluate, world.plans[1 - asked].window) == (0, before + 2)
     world.finish()
     assert world.told(Finished)[0].result.epochs[-1].eval == {"accuracy": 0.5}
 

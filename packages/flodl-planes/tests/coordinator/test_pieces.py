@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flodl_planes.coordinator.hub_events import SendRank
-from flodl_planes.coordinator.pieces import joined
+from flodl_planes.coordinator.pieces import Pieces, joined
 from flodl_planes.coordinator.transport_events import FromRank
 from flodl_wire.hub_messages import Finished, HubFailed
 from flodl_wire.plane_messages import Deposit, Plan
@@ -103,3 +103,38 @@ def test_two_deposits_of_one_window_are_one() -> None:
     assert joined(first, then) == Deposit(
         3, 3, 30, 15.0, 1.5, 10.5, 8.0, 0.5, 5.0, 30, True, divergence=0.1, late_ms=2.0, lr=0.1, poisoned="w"
     )
+
+
+def test_when_a_rank_should_be_done_is_known_from_the_average_or_piece_before() -> None:
+    kept = Pieces()
+    kept.expect({0: 12.0, 1: 10.0})
+    assert kept.remaining([0, 1, 2], 10.5) == {0: 1500.0, 1: 0.0}, "rank 1 is overdue, of rank 2 nothing is known"
+    kept.handed(0, Deposit(3, 1, 10), 11.0, 250.0)
+    assert kept.remaining([0], 11.125) == {0: 125.0}
+    kept.new_window()
+    assert kept.remaining([0, 1], 12.0) == {}
+
+
+def test_the_way_of_a_piece_is_the_shortest_of_the_last_five() -> None:
+    kept = Pieces()
+    assert kept.way(0) == 0.0
+    seen = []
+    for way in (2.0, 9.0, 8.0, 7.0, 6.0, 5.0):
+        kept.handed(0, Deposit(3, 1, 10), 10.0, 40.0)
+        kept.deposited(0, Deposit(3, 1, 10, compute_ms=30.0, data_ms=10.0), 10.0 + (40.0 + way) / 1e3)
+        seen.append(kept.way(0))
+    assert seen == pytest.approx([2.0, 2.0, 2.0, 2.0, 2.0, 5.0])
+    kept.handed(0, Deposit(3, 1, 10), 10.0, 40.0)
+    kept.deposited(0, Deposit(3, 1, 10, compute_ms=60.0), 10.04)
+    assert kept.way(0) == 0.0, "a rank's clock is not ours"
+    assert (kept.count, kept.way(1)) == ({0: 7}, 0.0)
+    kept.lost(0)
+    assert (kept.count, kept.way(0), kept.remaining([0], 10.0)) == ({}, 0.0, {})
+
+
+def test_a_piece_is_cut_by_what_the_others_have_left(paper: Any) -> None:
+    """Rank 1 is known to have most of its window before it; taken for free it would have been left more."""
+    world = world_of(paper, samples=9000)
+    left, held = world.coordinator.training._pieces.remaining([1], world.now), world.plans[1]
+    batches = sum(-(-count // 10) for _, count in held.spans)
+    assert left[1] == pytest.approx(40.0 * batches, abs=2.0)

@@ -103,6 +103,15 @@ def test_the_checkpoint_is_written_before_anyone_is_let_go(paper: Any) -> None:
     assert world.said[-1] == Exit(0)
 
 
+def test_the_clock_of_a_run_starts_with_its_first_batches(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, now=1000.0).load()
+    began = world.now
+    world.finish()
+    result = world.told(hub_messages.Finished)[0].result
+    assert 0 < result.wall_s <= world.now - began
+    assert 0 < result.epochs[0].wall_s <= result.wall_s
+
+
 def test_epochs_never_share_a_window(paper: Any) -> None:
     world = paper({"here": [0, 1]}, samples=95, epochs=3).load().finish()
     assert all(len({plan.epoch for plan in round.plans.values()}) <= 1 for round in world.rounds)

@@ -397,3 +397,13 @@ def test_a_save_that_falls_due_at_any_moment_does_not_stand_in_the_way_of_the_la
         world = paper({"here": [0, 1]}, samples=samples, epochs=2, mode=mode, changes=terms).load().finish()
         assert world.told(Finished)
         assert saves(world)[-1].cursor.reason == "finished"
+
+
+def test_what_was_left_out_before_a_resume_is_still_left_out_in_the_next_checkpoint(paper: Any) -> None:
+    found = CheckpointFound(cursor(skipped=[[0, 10]]), "before")
+    world = paper({"here": [0, 1]}, epochs=3, changes={"resume": "auto"}, found=found).load()
+    while world.coordinator.training.decided_round < 1:
+        world.step()
+    world.tell(Stop("enough"))
+    (rescue,) = [order for order in world.said if isinstance(order, Rescue)]
+    assert rescue.cursor.skipped == [[0, 10]] and rescue.cursor.samples > 30

@@ -95,3 +95,29 @@ def test_after_a_round_that_everybody_waited_for_the_model_is_the_live_buffer(co
     learn(model, 1.0)
     state.refresh()
     assert all(torch.equal(tensor, peer[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_snapshot_is_what_was_learned_until_then(corrected: Any) -> None:
+    model, state, live = corrected
+    before = live.copy()
+    model.in_float32.data = model.in_float32.data.clone()  # bound anew: taken in again
+    learn(model, 0.25)
+    learned = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state.settle()
+    snapshot = live.copy()
+    assert not np.array_equal(snapshot, before)
+    assert state.correct(snapshot, measure=True) == 0.0, "it is the snapshot that the average is held against"
+    state.refresh()
+    assert all(torch.equal(tensor, learned[name]) for name, tensor in model.state_dict().items())
+
+
+def test_who_becomes_the_average_drops_what_it_has_learned(corrected: Any) -> None:
+    model, state, live = corrected
+    average = live.copy()
+    first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    learn(model, 0.25)
+    state.settle()
+    learn(model, 0.25)
+    state.become(average)
+    assert all(torch.equal(tensor, first[name]) for name, tensor in model.state_dict().items())
+    assert np.array_equal(live, average)
