@@ -1,6 +1,8 @@
 """Windows as they are really dealt: the probe, the body of an epoch, its tail."""
 
-from flodl_planes.coordinator.dealing import Lockstep, Paced
+import pytest
+
+from flodl_planes.coordinator.dealing import Free, Lockstep, Paced, _pieces
 from flodl_planes.coordinator.pool import Pool, batches_in
 from flodl_planes.elche.cadence import Cadence, Measured
 from flodl_planes.elche.settings import Settings
@@ -53,6 +55,7 @@ def test_the_evaluating_rank_gets_less_of_a_window() -> None:
 
 def test_an_evaluation_longer_than_a_window_makes_the_window_longer() -> None:
     assert windows(paced({0: 4.0, 1: 10.0}), [0, 1], 350, {0: 300.0})[0] == [0, 30]
+    assert windows(paced({0: 4.0, 1: 10.0}), [0, 1], 350, {0: 300.0, 1: 0.0})[0] == [0, 30]
 
 
 def test_in_lockstep_the_last_ranks_go_without_at_an_epochs_end() -> None:
@@ -140,9 +143,39 @@ def test_nothing_is_held_back_where_speeds_are_what_they_were_taken_for() -> Non
 
 
 def test_ranks_that_must_keep_in_step_get_no_further_pieces() -> None:
-    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, max_batch_diff=3)
-    pool, _ = held(dealer)
-    assert further(dealer, pool, {0: 4.0}, {1: 100.0}) == {}
+    for batches in (90, 30):  # in the middle of an epoch, and at its end
+        dealer = paced({0: 4.0, 1: 10.0}, progressive=True, max_batch_diff=3)
+        pool, _ = held(dealer, batches)
+        assert pool.batches and not dealer.holds_back
+        assert further(dealer, pool, {0: 4.0}, {1: 100.0}) == {}
+
+
+def test_twice_the_error_is_held_back_and_half_of_the_window_at_most() -> None:
+    for error, later in ((0.1, 7), (0.2, 14), (0.6, 17)):  # of 35
+        dealer = paced({0: 4.0, 1: 10.0}, progressive=True)
+        dealer._errors.append(error)
+        assert sum(held(dealer, 350)[1]) == 35 - later
+
+
+def test_nothing_is_held_back_of_a_window_that_is_short_beside_a_batch() -> None:
+    dealer = paced({0: 4.0, 1: 10.0}, progressive=True, anchor=1)
+    pool, dealt = held(dealer, 350)
+    assert sum(dealt) == sum(dealer.cadence.counts.values()) == 4
+    assert further(dealer, pool, {0: 4.0}, {1: 10.0}) == {}
+
+
+def test_in_a_window_that_is_dealt_ahead_only_the_epochs_last_is_held_back() -> None:
+    ahead = Free(paced({0: 4.0, 1: 10.0}, progressive=True).cadence)
+    assert sum(held(ahead, 60)[1]) == 30 and not ahead.holds_back, "one of two, whole"
+    assert sum(held(ahead, 30)[1]) == 15 and ahead.holds_back
+
+
+@pytest.mark.parametrize(
+    ("left", "way", "piece"), [(8, 20.0, 4), (8, 20.1, 0), (7, 20.0, 4), (3, 10.0, 2), (2, 10.0, 2)]
+)
+def test_a_piece_is_half_of_what_is_left_to_a_rank_and_worth_twice_its_way(left: int, way: float, piece: int) -> None:
+    given = _pieces(left, {0: 10.0, 1: 10.0}, {1: 1000.0}, {0: way})
+    assert given == ({0: piece} if piece else {})
 
 
 def test_in_the_probe_a_rank_that_is_done_goes_on_until_the_last_has_begun_to_tell() -> None:
@@ -150,4 +183,6 @@ def test_in_the_probe_a_rank_that_is_done_goes_on_until_the_last_has_begun_to_te
     pool = Pool(900, 10)
     dealer.deal(pool, [0, 1], 90, {})
     assert further(dealer, pool, {0: 4.0}, {1: None}) == {0: 1}
+    assert dealer.further(pool, {0: 10}, {0: 4.0}, {1: None}, {0: 0.0}) == {}, "nor further than the anchor's ten"
+    assert len(dealer.further(pool, {0: 9}, {0: 4.0}, {1: None}, {0: 0.0})) == 1
     assert further(dealer, pool, {1: 10.0}, {0: 4.0}) == {}, "its first batches are known now"

@@ -101,3 +101,17 @@ def test_who_fell_behind_gets_less_and_is_back_in_step(paper: Any) -> None:
     world.decide()
     eased = {rank: sum(count for _, count in world.later[rank][0].spans) for rank in (0, 1)}
     assert even == {0: 100, 1: 100} and eased == {0: 100, 1: 50}
+
+
+def test_who_is_done_with_the_next_window_too_is_not_taken_for_late(paper: Any) -> None:
+    world = world_of(paper, {"here": [0, 1]}, samples=10_000).load()
+    for _ in range(4):
+        for rank in (0, 1):
+            world.deposit(rank)
+        world.decide()
+    for rank in (0, 1):
+        world.deposit(rank)
+    world.now += 0.1  # ten batches' time: the average is late
+    world.deposit(0)
+    world.decide()
+    assert {rank: sum(count for _, count in world.later[rank][0].spans) for rank in (0, 1)} == {0: 100, 1: 100}

@@ -65,8 +65,12 @@ def test_a_pinned_anchor_that_is_silent_for_five_reports_is_replaced() -> None:
 def test_small_changes_leave_the_counts_alone() -> None:
     cadence = settled({0: 4.0, 1: 10.0}, 6)
     assert cadence.counts == {0: 25, 1: 10}
-    cadence.report(window(cadence, {0: 4.1, 1: 10.0}), 0.0)
+    for _ in range(5):
+        cadence.report(window(cadence, {0: 4.2, 1: 10.0}), 0.0)  # 24 batches would fit now
     assert cadence.counts == {0: 25, 1: 10}
+    for _ in range(5):
+        cadence.report(window(cadence, {0: 4.4, 1: 10.0}), 0.0)
+    assert cadence.counts == {0: 23, 1: 10}
 
 
 def test_max_batch_diff_bounds_each_step_once_calibrated() -> None:
@@ -131,6 +135,7 @@ def test_suppressing_growth_drops_the_proposal_until_five_stable_verdicts() -> N
         cadence.report(window(cadence, {0: 10.0, 1: 10.0}), 400.0)
     assert cadence.anchor == 10
     cadence.report(window(cadence, {0: 10.0, 1: 10.0}), 400.0)
+    assert cadence.anchor == 10, "the fifth verdict comes behind its window's proposal"
     cadence.report(window(cadence, {0: 10.0, 1: 10.0}), 400.0)
     assert cadence.anchor == 20
 
@@ -140,6 +145,26 @@ def test_a_nudge_shrinks_the_anchor_even_below_its_floor(anchor: int, factor: fl
     cadence = settled({0: 10.0, 1: 10.0}, 1, anchor=anchor)
     cadence.judge(NudgeDown(factor))
     assert cadence.anchor == expected
+
+
+def test_a_small_nudge_moves_the_counts_all_the_same() -> None:
+    cadence = settled({0: 10.0, 1: 10.0}, 1, anchor=100)
+    cadence.judge(NudgeDown(0.97))
+    assert (cadence.anchor, cadence.counts) == (97, {0: 97, 1: 97})
+
+
+@pytest.mark.parametrize(("on", "anchor"), [(True, 5), (False, 10)])
+def test_a_learning_rate_that_drops_shrinks_the_anchor_unless_that_is_switched_off(on: bool, anchor: int) -> None:
+    cadence = settled({0: 10.0, 1: 10.0}, 1, meta_controller=on)
+    for rate in (0.1, 0.01):
+        cadence.report(window(cadence, {0: 10.0, 1: 10.0}), 0.0, rate=rate)
+    assert cadence.anchor == anchor
+
+
+def test_first_batches_alone_tell_nothing_of_what_is_delivered() -> None:
+    assert Measured(2, 20.0, 30.0, 22.0, pieces=2).delivered is None
+    assert Measured(3, 30.0, 36.0, 24.0, pieces=2).delivered == 12.0
+    assert Measured(3, 30.0, 36.0, 27.0, pieces=2).fill_ms == 9.0
 
 
 def test_an_older_proposal_does_not_overwrite_a_nudge() -> None:

@@ -29,6 +29,7 @@ def test_slack_takes_whole_batches_off_but_never_the_last() -> None:
 def test_counts_beyond_the_epoch_are_scaled_and_the_rest_goes_to_the_largest() -> None:
     assert counts.cap_to_epoch({0: 40, 1: 10}, 46) == ({0: 37, 1: 9}, True)
     assert counts.cap_to_epoch({0: 25, 1: 10}, 46) == ({0: 25, 1: 10}, False)
+    assert counts.cap_to_epoch({0: 25, 1: 10}, 35) == ({0: 25, 1: 10}, False)
     assert counts.cap_to_epoch({0: 25, 1: 10, 2: 1}, 2) == ({0: 1, 1: 1, 2: 1}, True)
 
 
@@ -54,6 +55,7 @@ def test_a_rank_that_evaluates_first_gets_less_of_the_last_window() -> None:
 
 def test_a_lone_batch_goes_to_another_rank_when_that_costs_little() -> None:
     assert counts.finish_together(21, {0: 1.0, 1: 20.0}, {}) == {0: 21, 1: 0}
+    assert counts.finish_together(11, {0: 1.0, 1: 10.0}, {}) == {0: 11, 1: 0}, "a tenth is little"
     assert counts.finish_together(3, {0: 1.0, 1: 2.0}, {}) == {0: 2, 1: 1}
 
 

@@ -134,7 +134,10 @@ def test_parameters_are_told_from_buffers_chunk_by_chunk() -> None:
         {"kind": "adam", "lr": 1.0, "momentum": 0.0},
         {"kind": "nesterov"},
         {"kind": "nesterov", "lr": 0.0, "momentum": 0.9},
+        {"kind": "nesterov", "lr": np.inf, "momentum": 0.9},
+        {"kind": "nesterov", "lr": np.nan, "momentum": 0.9},
         {"kind": "nesterov", "lr": 0.7, "momentum": 1.0},
+        {"kind": "nesterov", "lr": 0.7, "momentum": -0.1},
         {"kind": "nesterov", "lr": 0.7, "momentum": 0.9, "warmup": 3},
     ],
 )
@@ -142,3 +145,9 @@ def test_an_outer_optimizer_that_cannot_be_meant_is_refused(terms: dict[str, Any
     with pytest.raises(Refused, match="outer optimizer"):
         read_outer(terms)
     assert read_outer({}) is None
+
+
+@pytest.mark.parametrize(("lr", "momentum"), [(1e-3, 0.0), (0.7, 0.9), (2.0, 0.999)])
+def test_an_outer_optimizer_within_bounds_is_taken_as_it_is(lr: float, momentum: float) -> None:
+    outer = read_outer({"kind": "slow_momentum", "lr": lr, "momentum": momentum})
+    assert outer == OuterOptimizer("slow_momentum", lr, momentum)

@@ -96,6 +96,7 @@ def test_a_share_whose_owner_died_anywhere_is_finished_to_the_same_bits(step: in
     broken.words.write = write  # type: ignore[method-assign]
     Share(broken, round, 1, Adder()).run()  # the relay
     Share(broken, round, 0, Adder()).run()
+    assert crossed(broken, finish_line(broken, round))
     for ours, theirs in zip(broken.lives, whole.lives, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
