@@ -142,7 +142,7 @@ def test_a_piece_is_cut_by_what_the_others_have_left(paper: Any) -> None:
 
 def test_waiting_for_data_is_part_of_what_a_batch_takes(paper: Any) -> None:
     given = []
-    for compute, data in ((60.0, 0.0), (20.0, 40.0)):
+    for compute, data in ((300.0, 0.0), (100.0, 200.0)):
         world = world_of(paper)
         plan = world.plans[0]
         samples = sum(count for _, count in plan.spans)
