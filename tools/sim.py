@@ -107,7 +107,9 @@ class World:
         self._ready: dict[int, list[Plan]] = {}  # that have come and not been begun
         self._busy: set[int] = set()
         self._owed: set[int] = set()  # cpu_async: ranks whose last deposit's average is still to come
-        self._standing: dict[int, Deposit] = {}  # and what of theirs waits for it
+        self._standing: dict[int, tuple[float, Callable[[], None]]] = {}  # and since when what of theirs waits for it
+        self._stood: dict[int, float] = {}  # ms that they waited so, since their last deposit
+        self._late: dict[int, float] = {}  # ms from their last deposit until its average was in
         self._moods: dict[int, tuple[float, float]] = {}  # rank → (until when, how much slower than stated)
         self._sync: dict[int, float] = {}
         self._costs: list[tuple[float, float]] = []  # (when it began, ms) of every average
@@ -172,21 +174,28 @@ class World:
         )
         cost = (self.case.link.sync_ms if self.case.link else self.case.sync_ms) * self._noise()
         self._costs.append((self.now, cost))
+        began = self.now + self.case.latency_ms / 1e3
         self._after(
             cost + 1e-6, lambda: self._tell(RoundDone(round.round, round.attempt))
         )  # what it sends comes behind
         for rank in range(len(self.case.ms)):
             self._sync[rank] = 0.0 if round.apart else cost
-            self._after(self.case.latency_ms + cost, lambda rank=rank: self._applied(rank, round))  # type: ignore[misc]
+            self._after(self.case.latency_ms + cost, lambda rank=rank: self._applied(rank, round, began))  # type: ignore[misc]
 
-    def _applied(self, rank: int, round: Round) -> None:
+    def _applied(self, rank: int, round: Round, began: float) -> None:
         if round.confirm:
             self._after(
                 self.case.latency_ms, lambda: self._tell(FromRank(rank, Applied(round.round, self._sync[rank])))
             )
-        self._owed.discard(rank)
+        if rank in self._owed:
+            self._owed.discard(rank)
+            self._late[rank] = (self.now - self._idle_since[rank]) * 1e3
         if rank in self._standing:
-            self._hand_in(rank, self._standing.pop(rank))
+            since, act = self._standing.pop(rank)
+            self._stood[rank] = self._stood.get(rank, 0.0) + (self.now - since) * 1e3
+            if round.apart:  # what it waited before the round began it waited for others
+                self._sync[rank] = (self.now - max(since, began)) * 1e3
+            act()
         plan = round.plans.get(str(rank))
         if plan is not None:
             self._lay_ready(rank, plan)
@@ -200,13 +209,19 @@ class World:
             self._busy.add(rank)
             self._work(rank, self._ready[rank].pop(0))
 
-    def _hand_in(self, rank: int, deposit: Deposit) -> None:
-        """In cpu_async not before the average of the deposit before it is in."""
+    def _when_in(self, rank: int, act: Callable[[], None]) -> None:
+        """`act` once the average of the rank's deposit before is in. Only in cpu_async has it begun without."""
         if rank in self._owed:
-            self._standing[rank] = deposit
-            return
+            self._standing[rank] = self.now, act
+        else:
+            act()
+
+    def _hand_in(self, rank: int, deposit: Deposit, plan: Plan) -> None:
         if self.case.mode == "cpu_async":
             self._owed.add(rank)
+            deposit.wait_ms += self._stood.pop(rank, 0.0)
+            deposit.sync_ms = 0.0 if plan.further else self._sync[rank]
+            deposit.late_ms = self._late.pop(rank, 0.0)
         self._busy.discard(rank)
         self._idle_since[rank] = self.now
         self._after(self.case.latency_ms, lambda: self._tell(FromRank(rank, deposit)))
@@ -239,7 +254,14 @@ class World:
             loss_sum=float(samples),
             loss_samples=samples,
         )
-        self._after(began + sum(times), lambda: self._hand_in(rank, deposit))
+        first = len(times)  # batches that it does before it waits for the average
+        if rank in self._owed and plan.overshoot is not None:
+            first = min(first, plan.overshoot)
+
+        def rest() -> None:
+            self._after(sum(times[first:]), lambda: self._when_in(rank, lambda: self._hand_in(rank, deposit, plan)))
+
+        self._after(began + sum(times[:first]), lambda: self._when_in(rank, rest))
 
     def _mood(self, rank: int, at: float) -> float:
         until, factor = self._moods.get(rank, (0.0, 1.0))

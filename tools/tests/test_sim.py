@@ -43,6 +43,19 @@ def test_where_speeds_wander_and_epochs_are_short_pieces_bring_them_to_nineteen_
     assert reached() >= max(0.95, reached(progressive=False))
 
 
+def test_a_rank_of_cpu_async_goes_no_further_than_its_overshoot_without_the_average() -> None:
+    case = sim.Case("late", (10.0, 10.0), samples=32_000, epochs=1, sync_ms=60.0, jitter=0.0, mode="cpu_async")
+
+    def reached(**elche: int) -> sim.Outcome:
+        return sim.World(replace(case, elche=elche | {"max_anchor": 10})).run()
+
+    one, ten, followed = reached(max_overshoot=1), reached(max_overshoot=10), reached()
+    assert one.result.sync_share == pytest.approx(50 / 150, rel=0.1), "of 60 ms it works on for 10"
+    assert ten.result.sync_share is not None and ten.result.sync_share < 0.02
+    assert followed.efficiency == pytest.approx(ten.efficiency, rel=0.05), "allowances follow how late averages are"
+    assert one.efficiency < 0.75 * ten.efficiency
+
+
 def test_a_change_of_speed_is_followed_within_two_windows() -> None:
     swapped = (10.0, (30.0, 10.0))
     case = sim.Case("swap", (10.0, 30.0), samples=64_000, epochs=1, jitter=0.0, change=swapped)
