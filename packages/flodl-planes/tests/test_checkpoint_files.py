@@ -154,6 +154,18 @@ def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path: Path, monkeypa
     assert {name: array.tolist() for name, array in back.items()} == {n: a.tolist() for n, a in arrays.items()}
 
 
+def test_a_file_that_shrinks_while_it_is_read_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path, "20260101-000001-aaaa", 3) / "checkpoint.safetensors"
+    flat = np.zeros(LAYOUT.total_bytes, np.uint8)
+    with pytest.raises(Broken, match="it has weight") as caught:
+        checkpoint.load(path, TENSORS[1:], LAYOUT.offsets[1:], flat)
+    assert caught.value.code == "wrong-model"
+    ends = iter([0])
+    monkeypatch.setattr(os, "preadv", lambda file, rooms, at: next(ends))
+    with pytest.raises(Broken, match="it is cut short"):
+        checkpoint.load(path, TENSORS, LAYOUT.offsets, flat)
+
+
 def test_an_outer_optimizer_of_another_dtype_is_no_use(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.outer-3.safetensors"
     path.write_bytes(tensor_file.write_header([("a", "F16", [2])], {}) + bytes(4))
@@ -363,3 +375,42 @@ def test_what_is_left_of_an_epoch_and_what_was_done_first() -> None:
     assert cursors.remaining(100, []) == [[0, 100]]
     assert cursors.remaining(100, [[60, 40], [10, 20]]) == [[0, 10], [30, 30]]
     assert cursors.first([[0, 10], [30, 30]], 15) == [[0, 10], [30, 5]]
+
+
+def test_another_model_is_refused_though_the_checkpoint_before_it_would_fit(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "20260101-000001-aaaa", 3)
+    other = [TensorSpec("weight", [4], "F32", "param")]
+    layout = lay_out(other)
+    flat = np.zeros(layout.total_bytes, np.uint8)
+    CheckpointWriter(folder, other, layout.offsets).write(Job(cursor(folder.name, 4), flat))
+    with pytest.raises(Broken) as caught:
+        find("latest", tmp_path)
+    assert caught.value.code == "wrong-model"
+
+
+def test_latest_where_nothing_was_saved_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "20260101-000001-aaaa").mkdir()
+    for runs in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(Refused, match="cannot resume"):
+            find("latest", runs)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "sub/state", ""])
+def test_what_stands_beside_a_checkpoint_is_looked_for_nowhere_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run" / "sub").mkdir(parents=True)
+    for path in ("secret", "run/state", "run/sub/state"):
+        (tmp_path / path).write_bytes(b"x")
+    stood = resume.Found(tmp_path / "run" / "checkpoint.safetensors", cursor("r", 3, state_file=name, outer_file=name))
+    assert stood.state is None and stood.outer is None
+    near = cursor("r", 3, state_file="state", outer_file="gone")
+    beside = resume.Found(tmp_path / "run" / "checkpoint.safetensors", near)
+    assert beside.state == tmp_path / "run" / "state" and beside.outer is None
+    assert resume.Found(None, near).state is None and resume.Found(tmp_path, None).outer is None
+
+
+def test_spans_are_done_one_after_the_other() -> None:
+    spans = [[0, 10], [20, 10]]
+    done = {samples: cursors.first(spans, samples) for samples in (0, 4, 10, 15, 20)}
+    assert done == {0: [], 4: [[0, 4]], 10: [[0, 10]], 15: [[0, 10], [20, 5]], 20: spans}
+    assert cursors.remaining(40, [[20, 10], [0, 10]]) == [[10, 10], [30, 10]]
+    assert cursors.remaining(10, [[0, 10]]) == []

@@ -210,7 +210,7 @@ def _all_is_done(world: Any, disk: Disk, epochs: int, samples: int, evaluates: b
     (finished,) = world.told(Finished)
     everything = {epoch: list(range(samples)) for epoch in range(epochs)}
     assert {epoch: sorted(positions) for epoch, positions in disk.content.items()} == everything
-    assert disk.read().complete and disk.read().reason == "finished"
+    assert disk.read().epoch == epochs and disk.read().reason == "finished"
     told = finished.result.epochs
     assert [(each.epoch, each.samples, each.loss) for each in told] == [(n, samples, 2.0) for n in range(epochs)]
     assert not evaluates or told[-1].eval == {"accuracy": 0.5}, "the last model was evaluated, in whichever run"

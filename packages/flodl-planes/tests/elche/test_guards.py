@@ -1,6 +1,6 @@
 import math
 
-from flodl_planes.elche.guards import MsfGuard, NoGuard, NudgeDown, Stable, SuppressGrowth, TrendGuard, guard
+from flodl_planes.elche.guards import MsfGuard, NoGuard, NudgeDown, Stable, SuppressGrowth, TrendGuard, Verdict, guard
 
 
 def test_three_rises_that_end_above_the_threshold_suppress_growth() -> None:
@@ -42,3 +42,19 @@ def test_guards_have_names() -> None:
     assert isinstance(guard("trend", 0.05), TrendGuard)
     assert guard("none", 0.05).read(9.0, 1) == Stable()
     assert isinstance(guard("none", 0.05), NoGuard)
+
+
+def test_a_longer_window_is_no_rise() -> None:
+    trend = TrendGuard(0.05)
+    readings = [(0.10, 1), (0.11, 1), (0.12, 1), (0.23, 2)]
+    assert [trend.read(*reading) for reading in readings] == [Stable()] * 4
+    assert [TrendGuard(0.05).read(0.1, 0)] == [Stable()]
+
+
+def test_growth_is_a_mean_that_keeps_nine_tenths_of_what_it_was_and_all_of_three_must_be_above() -> None:
+    msf, divergence, verdicts = MsfGuard(), 0.1, list[Verdict]()
+    msf.read(divergence, 1)
+    for rate in (0.0, 0.0, 0.04, 0.04, 0.04):
+        divergence *= math.exp(rate)
+        verdicts.append(msf.read(divergence, 1))
+    assert verdicts == [Stable()] * 4 + [NudgeDown(0.5)]

@@ -51,10 +51,6 @@ class Cursor(msgspec.Struct, omit_defaults=True):
     v: int = checkpoints.VERSION
 
     @property
-    def complete(self) -> bool:
-        return self.epoch >= self.epochs
-
-    @property
     def unevaluated(self) -> EpochResult | None:
         """The last whole epoch, if its evaluation was not in when this was saved."""
         return self.history[-1] if self.history and self.history[-1].eval is None else None
