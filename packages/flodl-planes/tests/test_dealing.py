@@ -133,6 +133,15 @@ def test_nothing_is_held_back_over_a_long_way() -> None:
     further(dealer, Pool(10, 10), {0: 4.0}, {}, way=40.0)
     pool, dealt = held(dealer)
     assert (dealt, pool.batches) == ([65, 25], 0)
+    further(dealer, Pool(10, 10), {0: 4.0}, {}, way=1.0)
+    assert sum(held(dealer)[1]) == 45, "one hiccup is not for ever"
+
+
+def test_the_way_of_a_dead_rank_holds_nobody_up() -> None:
+    dealer = paced({0: 4.0, 1: 10.0, 2: 10.0}, progressive=True, anchor=90)
+    further(dealer, Pool(10, 10), {2: 10.0}, {}, way=40.0)
+    dealer.drop(2)
+    assert sum(held(dealer)[1]) == 45
 
 
 def test_nothing_is_held_back_where_speeds_are_what_they_were_taken_for() -> None:

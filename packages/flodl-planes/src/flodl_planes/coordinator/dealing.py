@@ -135,7 +135,7 @@ class Paced:
         self._last = False  # the window in hand is the epoch's last
         settings = cadence.settings
         self._progressive = settings.progressive and settings.max_batch_diff is None
-        self._longest_way = 0.0
+        self._ways: dict[int, float] = {}  # ms that a piece lately cost each rank besides its work
         self._errors: deque[float] = deque(maxlen=ERRORS)  # how far ranks' speeds, against what was known, lay apart
 
     @property
@@ -162,6 +162,7 @@ class Paced:
 
     def drop(self, rank: int) -> None:
         self.cadence.drop(rank)
+        self._ways.pop(rank, None)
 
     def deal(
         self, pool: Pool, ranks: Sequence[int], epoch_batches: int, busy_ms: Mapping[int, float]
@@ -202,7 +203,8 @@ class Paced:
         """A window of `batches`, of which some are held back unless ways are long or ranks must keep in step."""
         window_ms = batches / sum(1 / ms for ms in speeds.values())
         error = statistics.median(self._errors) if self._errors else UNKNOWN_ERROR
-        fine = error * window_ms >= GRAIN * max(speeds.values()) and window_ms >= WAYS * self._longest_way
+        longest_way = max(self._ways.values(), default=0.0)
+        fine = error * window_ms >= GRAIN * max(speeds.values()) and window_ms >= WAYS * longest_way
         if self._progressive and fine and (self._last or not self.ahead):
             self._held = int(batches * min(MOST_HELD_BACK, HELD_BACK * error))
         return finish_together(batches - self._held, speeds, busy_ms)
@@ -219,7 +221,7 @@ class Paced:
         under_way: Mapping[int, float | None],
         ways_ms: Mapping[int, float],
     ) -> dict[int, list[Span]]:
-        self._longest_way = max(self._longest_way, *ways_ms.values())
+        self._ways.update(ways_ms)
         if not self._progressive:
             return {}
         if self.cadence.phase == "probe":
