@@ -133,6 +133,23 @@ def test_a_cursor_of_a_newer_flodl_is_refused_and_auto_begins_anew(tmp_path: Pat
     assert found.path is None and "a newer flodl wrote it" in found.notes[0]
 
 
+def test_the_writing_thread_says_what_became_of_it(tmp_path: Path) -> None:
+    outcomes: list[Path | Fault] = []
+    writer = CheckpointWriter(tmp_path, TENSORS, LAYOUT.offsets, outcomes.append)
+    assert writer.wait() and not writer.busy
+    whole = cursor("r", 3, history=[EpochResult(0, 1.0, 1.0, 100)])
+    writer.submit(Job(whole, average(3)))
+    assert writer.wait()
+    assert outcomes == [tmp_path / "checkpoint.safetensors"]
+    assert checkpoint.read(tmp_path / "checkpoint.safetensors").metadata["samples"] == "130"
+    (tmp_path / ".checkpoint.safetensors.part").mkdir()
+    writer.submit(Job(cursor("r", 4), average(4)))
+    assert writer.wait()
+    writer.submit(Job(cursor("r", 5), average(5), outer={"a": np.zeros(2, np.complex64)}))  # none that we know
+    assert writer.wait()
+    assert [fault.code for fault in outcomes[1:] if isinstance(fault, Fault)] == ["checkpoint-failed"] * 2
+
+
 def test_the_outer_optimizer_comes_back_as_it_was(tmp_path: Path) -> None:
     arrays = {"a.b": np.arange(6, dtype=np.float32).reshape(2, 3), "c": np.array([0.5])}
     writer = CheckpointWriter(tmp_path, TENSORS, LAYOUT.offsets)

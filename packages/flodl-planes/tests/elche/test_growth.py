@@ -49,3 +49,8 @@ def test_doubling_begins_where_six_doublings_are_enough() -> None:
 
 def test_an_overhead_of_nothing_is_no_overhead() -> None:
     assert growth.overhead(10, 0.0, 0.0, 0.0) == 0.0
+
+
+def test_waiting_for_a_first_batch_asks_for_as_large_a_window_as_an_average_of_that_length() -> None:
+    assert growth.wanted(Settings(), 10.0, 6.0, 2.0) == growth.wanted(Settings(), 10.0, 8.0, 0.0) == 16
+    assert growth.wanted(Settings(), 10.0, 0.0, 0.0) == growth.wanted(Settings(), 0.0, 8.0, 0.0) == 1
