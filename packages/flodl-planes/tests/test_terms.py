@@ -113,9 +113,31 @@ class Endless(Stream):
         raise TypeError("it never ends")
 
 
+class IterableDataset(Stream):
+    """Torch's, as a subclass with a length has it: its [index] is inherited and raises."""
+
+
+class Lines(IterableDataset):
+    def __getitem__(self, index: int) -> int:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return 1000
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
+        (Lines(), "data=list(dataset)"),
+        (IterableDataset(), "data=list(dataset)"),
+        ("train.csv", "pass what holds the samples"),
+        ({"x": [1, 2]}, "pass what holds the samples"),
+        ((Tensor(50, 4), Tensor(50)), "TensorDataset(x, y)"),
         (Loader(), "Trainer(data=loader.dataset"),
         (Stream(), "map-style dataset"),
         (Endless(), "whose length is known"),
@@ -128,6 +150,13 @@ def test_data_that_cannot_be_dealt_is_refused_saying_what_to_pass(data: object, 
     with pytest.raises(Refused) as refused:
         check_dataset(data, 1)
     assert words in refused.value.fix
+
+
+def test_a_tuple_of_samples_is_data_as_any_list_is() -> None:
+    assert check_dataset(((1, 2), (3, 4), (5, 6)), 1) == 3
+    assert check_dataset(tuple(Tensor(2) for _ in range(9)), 1) == 9
+    assert check_dataset((Tensor(50), Tensor(60)), 1) == 2
+    assert check_dataset((Tensor(), Tensor()), 1) == 2
 
 
 def test_a_dataset_smaller_than_the_world_is_refused() -> None:

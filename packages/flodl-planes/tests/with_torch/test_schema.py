@@ -222,6 +222,20 @@ def test_a_parameter_that_cannot_be_averaged_is_refused_by_name(tensor: torch.Te
         slots_of(Odd(tensor, learns=True))
 
 
+def test_a_buffer_that_is_not_finite_at_first_is_refused_by_name_and_passes_where_it_is_not_saved() -> None:
+    """The causal mask of many a transformer: every check of the model would find it, window after window."""
+
+    def masked(persistent: bool) -> nn.Module:
+        model = nn.Linear(2, 2)
+        model.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1), persistent=persistent)
+        return model
+
+    with pytest.raises(Refused, match=r"cannot average mask: .*before training begins") as refused:
+        slots_of(masked(True))
+    assert "persistent=False" in refused.value.fix
+    assert [slot.name for slot in slots_of(masked(False))] == ["weight", "bias"]
+
+
 def test_a_frozen_integer_parameter_is_carried() -> None:
     assert Adoption(Odd(torch.arange(3), learns=False)).specs[0].dtype == "I64"
 

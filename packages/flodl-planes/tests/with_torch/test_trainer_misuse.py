@@ -30,7 +30,8 @@ def test_a_dataloader_is_refused_before_anything_starts(here: Path) -> None:
     [
         (lambda model, batch: F.mse_loss(model(batch[0]), batch[1], reduction="none"), r"has the shape \[8, 1\]"),
         (lambda model, batch: loss(model, batch).item(), "is a float"),
-        (lambda model, batch: None, "is a NoneType"),
+        (lambda model, batch: None, "is None"),
+        (lambda model, batch: (loss(model, batch), 1), "is a tuple"),
         (lambda model, batch: torch.zeros(()), "does not depend on any parameter"),
     ],
 )
@@ -47,6 +48,10 @@ def test_a_loss_that_cannot_be_trained_on_says_why(made: Callable[..., Any], why
         ({"model": None}, "cannot be called"),
         ({"model": lambda: nn.ReLU()}, "no parameter that learns"),
         ({"optimizer": lambda parameters: None}, "nothing that has step"),
+        (
+            {"optimizer": lambda parameters: [torch.optim.Adam(parameters)] * 2},
+            r"\[Adam \( Parameter Group .*2 of them",
+        ),
         ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1.0)}, "cannot be called"),
         ({"optimizer": torch.optim.LBFGS}, "needs closure"),
         (
@@ -97,6 +102,20 @@ def test_a_loop_that_breaks_off_its_epochs_is_told() -> None:
                 t.backward(loss(t.model, batch))
                 t.step()
             break
+
+
+@pytest.mark.parametrize("patience", [1000, 3])
+def test_a_loop_that_never_steps_is_told(monkeypatch: pytest.MonkeyPatch, patience: int) -> None:
+    """At the epoch's end, or in the middle of one that is longer than anybody gathers."""
+    monkeypatch.setattr("flodl_planes.rank.trainer.GIVE_UP", patience)
+    batches = 0
+    with pytest.raises(Refused, match=r"t.step\(\) never") as refused, trainer(loss=None, epochs=2) as t:
+        for _ in t.epochs():
+            for batch in t.batches():
+                batches += 1
+                t.backward(loss(t.model, batch))
+    assert batches == min(patience + 1, -(-len(DATA) // 8))
+    assert "accumulate" in refused.value.fix
 
 
 def test_a_loop_that_does_nothing_with_its_batches_is_told() -> None:

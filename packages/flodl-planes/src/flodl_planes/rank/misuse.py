@@ -44,8 +44,12 @@ def check_model(model: Any) -> torch.nn.Module:
 def check_optimizer(optimizer: Any, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """What optimizer= made of the model's parameters. Raises Refused when it cannot step, or moves anything else."""
     if not (callable(getattr(optimizer, "step", None)) and callable(getattr(optimizer, "zero_grad", None))):
+        why = "the function returned nothing that has step() and zero_grad()"
         fix = "return a torch optimizer: lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-        raise refuse("optimizer", optimizer, "the function returned nothing that has step() and zero_grad()", fix)
+        if isinstance(optimizer, (list, tuple, dict)) and len(optimizer) > 1:
+            why = f"the function returned {len(optimizer)} of them, and the Trainer moves one"
+            fix = "return one with a parameter group for each network: torch.optim.Adam([{'params': …}, {'params': …}])"
+        raise refuse("optimizer", optimizer, why, fix)
     needed = _needed(optimizer.step)
     if needed:
         why = f"its step() needs {needed}, and the Trainer calls it once per step, with no arguments"
@@ -100,12 +104,13 @@ def check_loss(loss: Any) -> None:
     import torch
 
     if not isinstance(loss, torch.Tensor):
-        raise Refused(
-            "bad-loss",
-            "cannot train on this loss",
-            f"it is a {type(loss).__name__}",
-            "return the tensor itself, without .item()",
-        )
+        if loss is None:
+            why, fix = "it is None", "return the loss: is a `return` missing?"
+        elif isinstance(loss, (int, float)):
+            why, fix = f"it is a {type(loss).__name__}", "return the tensor itself, without .item()"
+        else:
+            why, fix = f"it is a {type(loss).__name__}", "return the loss alone, a scalar tensor"
+        raise Refused("bad-loss", "cannot train on this loss", why, fix)
     if loss.numel() != 1:
         raise Refused(
             "bad-loss",
@@ -160,6 +165,12 @@ def no_batch(call: str) -> Refused:
 def nothing_done() -> Refused:
     why = "its loop took batches, but called neither t.backward(loss) nor t.step() on any of them"
     return Refused("nothing-done", "cannot average this rank's work", why, LOOP)
+
+
+def never_stepped(batches: int) -> Refused:
+    why = f"its loop has called t.backward(loss) {batches} times and t.step() never"
+    fix = "call t.step() after each t.backward(loss); to gather several batches into one step, Trainer(accumulate=…)"
+    return Refused("never-stepped", "cannot learn anything from this rank's batches", why, fix)
 
 
 def left_early(call: str) -> Refused:

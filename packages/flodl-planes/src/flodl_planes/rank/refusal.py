@@ -23,4 +23,5 @@ def is_number(value: object) -> bool:
 def _short(value: object) -> str:
     plain = (int, float, str, list, tuple, bool, type(None))
     text = repr(value) if isinstance(value, plain) else f"{type(value).__name__}(…)"
+    text = " ".join(text.split())  # what stands in a list may describe itself in many lines
     return text if len(text) <= 60 else text[:57] + "…"

@@ -111,6 +111,13 @@ def _check(name: str, tensor: torch.Tensor, kind: str) -> None:
             "it is on the meta device and has no values",
             "give it values: model.to_empty(device='cpu')",
         )
+    if kind == "buffer" and tensor.dtype in AVERAGED and not bool(torch.isfinite(tensor).all()):
+        raise Refused(
+            "bad-tensor",
+            what,
+            "it is a buffer that holds an infinity or NaN before training begins, and a model is averaged while finite",
+            "keep a constant such as a mask out of the model's state: register_buffer(…, persistent=False)",
+        )
 
 
 class Settled(Protocol):

@@ -6,7 +6,7 @@ Every refusal says what the Trainer was given, why that cannot be meant, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,7 +109,8 @@ class Settings:
                 "use a whole number, 1 or more, e.g. batch_size=32",
             )
         if not (is_whole(self.epochs) and self.epochs >= 1):
-            raise refuse("epochs", self.epochs, "that trains nothing", "use a whole number, 1 or more")
+            why = "that trains nothing" if is_whole(self.epochs) else "it is no whole number"
+            raise refuse("epochs", self.epochs, why, "use a whole number, 1 or more")
         if not (is_whole(self.seed) and self.seed >= 0):
             raise refuse(
                 "seed", self.seed, "it starts the random streams of every rank", "use a whole number, 0 or more"
@@ -214,6 +215,16 @@ def check_dataset(data: Any, world_size: int) -> int:
             "the batches are dealt to the ranks by flodl, sample by sample, and a loader has already made its own",
             "pass what you gave the loader: Trainer(data=loader.dataset, batch_size=…, workers=…, collate=…)",
         )
+    if any(kind.__name__ == "IterableDataset" for kind in type(data).__mro__):
+        why = "it is an IterableDataset, a stream, and every rank must reach every sample by its number"
+        fix = "where the samples fit into memory: data=list(dataset); else write a Dataset with __len__ and __getitem__"
+        raise refuse("data", data, why, fix)
+    if isinstance(data, (str, bytes, Mapping)):
+        fix = "pass what holds the samples: an object with __len__ and [index] (a list will do)"
+        raise refuse("data", data, "it holds no samples that are reached by a number", fix)
+    if _is_columns(data):
+        why = f"it is a tuple of {len(data)} arrays, so data[0] is not one sample but all that stands in the first"
+        raise refuse("data", data, why, "pass torch.utils.data.TensorDataset(x, y), or a list of (x, y)")
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise refuse(
             "data",
@@ -235,6 +246,12 @@ def check_dataset(data: Any, world_size: int) -> int:
             "use more data or fewer ranks (--gpus cpu:1)",
         )
     return samples
+
+
+def _is_columns(data: Any) -> bool:
+    """A tuple of arrays as long as each other and longer than it: (x, y), where samples were meant."""
+    shapes = [tuple(getattr(part, "shape", ())) for part in data] if isinstance(data, tuple) else []
+    return len(shapes) > 1 and all(shape[:1] == shapes[0][:1] for shape in shapes) and shapes[0][:1] > (len(data),)
 
 
 def check_data_signature(given: object) -> None:

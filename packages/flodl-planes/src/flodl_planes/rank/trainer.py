@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from flodl_planes.rank.batches import Batches
 
+GIVE_UP = 1000  # batches gone through t.backward() before the first t.step(): more than anybody gathers by hand
 _joined = False  # a rank joins its run once; a second Trainer in the same script would wait for ever
 
 
@@ -153,6 +154,8 @@ class Trainer:
         self._walk = "none"  # of the epoch's batches: none | begun | left | done
         self._batch: int | None = None  # samples of the batch that the script holds
         self._worked = False
+        self._unused = 0  # calls of t.backward() before the first t.step(); nothing is learned by them
+        self._stepped = False
         self._losses: list[tuple[torch.Tensor, int]] = []
         self.result: RunResult | None = None
 
@@ -249,6 +252,8 @@ class Trainer:
                 self._structure.check()
                 deposit.lr = self._stepper.learning_rate
                 self._take(self._windows.report(deposit))
+            if self._unused and not self._stepped:
+                raise misuse.never_stepped(self._unused)
             self._walk = "done"
         finally:
             if self._walk == "begun":
@@ -265,6 +270,10 @@ class Trainer:
         if self._batch is None:
             raise misuse.no_batch("t.backward(loss)")
         misuse.check_loss(loss)
+        if not self._stepped:
+            self._unused += 1
+            if self._unused > GIVE_UP:
+                raise misuse.never_stepped(GIVE_UP)
         self._stepper.backward(loss)
         self._worked = True
         if self.device.type == "cpu":
@@ -279,7 +288,7 @@ class Trainer:
         if self._batch is None:
             raise misuse.no_batch("t.step()")
         self._stepper.step()
-        self._worked = True
+        self._worked = self._stepped = True
 
     # inside
 
