@@ -57,3 +57,11 @@ def test_a_result_prints_as_one_line() -> None:
     run = RunResult("r", "cpu_sync", 2, epochs=[EpochResult(0, 0.5, 1.0, 320, {"accuracy": 0.97})])
     assert "\n" not in repr(run) and "0.97" in repr(run)
     assert "; 1 epoch, " in repr(run) and "; 2 ranks, " in repr(run)
+
+
+def test_the_loss_of_the_evaluation_is_told_apart_from_trainings_where_both_are_printed() -> None:
+    epoch = EpochResult(0, 0.5, 1.0, 320, {"loss": 0.25, "accuracy": 0.97})
+    assert epoch.figures() == {"evaluated loss": 0.25, "accuracy": 0.97}
+    assert "loss 0.5; evaluated loss 0.25, accuracy 0.97" in repr(RunResult("r", "cpu_sync", 2, epochs=[epoch]))
+    assert b'"eval":{"loss":0.25' in msgspec.json.encode(epoch), "records keep the script's own name"
+    assert EpochResult(0, 0.5, 1.0, 320).figures() == {}

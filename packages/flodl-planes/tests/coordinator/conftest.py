@@ -54,6 +54,7 @@ class Paper:
     epochs: int = 1
     mode: str = "cpu_cadence"
     evaluates: bool = False
+    metrics: dict[str, float] = field(default_factory=lambda: {"accuracy": 0.5})  # what an evaluation finds
     max_failure: int | float | None = None
     gamma: float = 1.0
     averaging: dict[str, Any] = field(default_factory=dict)  # wire and outer of the terms
@@ -148,7 +149,7 @@ class Paper:
         """The rank does its plan, evaluation first."""
         plan = self.plans[rank]
         if plan.evaluate is not None:
-            self.tell(FromRank(rank, EvalDone(plan.evaluate, {"accuracy": 0.5}, 3.0)))
+            self.tell(FromRank(rank, EvalDone(plan.evaluate, self.metrics, 3.0)))
         self.undone.discard(rank)
         spans = [*self.done[rank].spans, *plan.spans] if plan.further else plan.spans
         self.done[rank] = msgspec.structs.replace(plan, spans=spans)

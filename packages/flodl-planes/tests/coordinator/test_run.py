@@ -151,6 +151,14 @@ def test_an_epochs_line_says_loss_metrics_rate_balance_and_sync(paper: Any) -> N
     assert [word.split()[0] for word in done.text.split("  ")[4:]] == ["balance", "sync"]
 
 
+def test_an_epochs_line_tells_the_loss_of_the_evaluation_apart(paper: Any) -> None:
+    world = paper({"here": [0, 1]}, evaluates=True).load()
+    world.metrics = {"loss": 1.0}
+    (done,) = world.finish().told(hub_messages.EpochDone)
+    assert done.text.startswith("epoch 1/1  loss 2.000  evaluated loss 1.000  ")
+    assert world.rows("epoch")[0]["eval"] == {"loss": 1.0}
+
+
 def test_the_epochs_row_carries_the_proof_of_the_ledger(paper: Any) -> None:
     world = paper({"here": [0, 1]}, samples=73, epochs=2).load().finish()
     rows = [(row["epoch"], row["samples"], row["merged"]) for row in world.rows("epoch")]

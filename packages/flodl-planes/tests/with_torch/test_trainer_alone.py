@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 from lone_trainer import DATA, build, loss, trainer
@@ -34,6 +35,13 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def test_an_evaluation_may_return_whatever_holds_one_number(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {"loss": torch.tensor([[1.5]]), "array": np.array([2.5]), "scalar": np.float32(3), "flag": True}
+    result = trainer(epochs=1, evaluate=lambda model: numbers).run()
+    assert result.epochs[0].eval == {"loss": 1.5, "array": 2.5, "scalar": 3.0, "flag": 1.0}
+    assert ", evaluated loss 1.5000, array 2.5000, " in capsys.readouterr().err
 
 
 def test_run_trains_evaluates_each_epoch_and_returns_the_figures() -> None:

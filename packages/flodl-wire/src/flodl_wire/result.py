@@ -25,6 +25,12 @@ class EpochResult(msgspec.Struct):
     samples: int
     eval: dict[str, float] | None = None
 
+    def figures(self) -> dict[str, float]:
+        """What the evaluation found, by the names that a line for people gives them: its loss stands beside training's
+        there.
+        """
+        return {"evaluated loss" if name == "loss" else name: value for name, value in (self.eval or {}).items()}
+
 
 class RunResult(msgspec.Struct):
     """balance = (samples / wall_s) / Σ_r (samples_r / busy_s_r); wall_s: first batch to last average."""
@@ -60,7 +66,7 @@ class RunResult(msgspec.Struct):
             parts.append(f"{self.undone} samples left out, not finite")
         if self.epochs and self.epochs[-1].loss is not None:
             parts.append(f"loss {self.epochs[-1].loss:.4g}")
-        evals = [epoch.eval for epoch in self.epochs if epoch.eval]
+        evals = [epoch.figures() for epoch in self.epochs if epoch.eval]
         if evals:
             parts.append(", ".join(f"{name} {value:.4g}" for name, value in evals[-1].items()))
         if self.balance is not None and self.world_size > 1:

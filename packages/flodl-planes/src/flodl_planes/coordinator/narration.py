@@ -45,7 +45,7 @@ def epoch_line(result: EpochResult, epochs: int, tally: Tally) -> str:
     parts = [f"epoch {result.epoch + 1}/{epochs}"]
     if result.loss is not None:
         parts.append(f"loss {result.loss:.3f}")
-    parts += [f"{name} {value:.3f}" for name, value in (result.eval or {}).items()]
+    parts += [f"{name} {value:.3f}" for name, value in result.figures().items()]
     parts.append(f"{tally.rate:,.0f} samples/s")
     if tally.balance is not None:
         parts.append(f"balance {tally.balance:.2f}")

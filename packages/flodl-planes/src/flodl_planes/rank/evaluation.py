@@ -29,7 +29,7 @@ def evaluated(
     metrics = {}
     for name, value in found.items():
         try:
-            number = float(value)
+            number = float(value.item() if hasattr(value, "item") else value)  # an array of one is a number
         except (TypeError, ValueError, RuntimeError):
             raise _refused(f"its {name!r} is no number but {type(value).__name__}") from None
         if math.isfinite(number):

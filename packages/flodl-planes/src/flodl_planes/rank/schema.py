@@ -115,7 +115,7 @@ def _check(name: str, tensor: torch.Tensor, kind: str) -> None:
         raise Refused(
             "bad-tensor",
             what,
-            "it is a buffer that holds an infinity or NaN before training begins, and a model is averaged while finite",
+            "it is a buffer that holds an infinity or NaN before training begins, and only finite models are averaged",
             "keep a constant such as a mask out of the model's state: register_buffer(…, persistent=False)",
         )
 

@@ -213,7 +213,7 @@ class SoloWindows:
         parts = [f"epoch {epoch.epoch + 1}/{self._terms.epochs}:"]
         if epoch.loss is not None:
             parts.append(f"loss {epoch.loss:.4f},")
-        parts += [f"{name} {value:.4f}," for name, value in (epoch.eval or {}).items()]
+        parts += [f"{name} {value:.4f}," for name, value in epoch.figures().items()]
         parts.append(
             f"{epoch.samples} samples in {epoch.wall_s:.1f} s ({epoch.samples / max(1e-9, epoch.wall_s):.0f}/s)"
         )
