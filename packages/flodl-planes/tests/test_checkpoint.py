@@ -6,7 +6,7 @@ import pytest
 from safetensors import safe_open
 
 from flodl_planes.plane.layout import lay_out
-from flodl_planes.records import checkpoint
+from flodl_planes.records import checkpoint, tensor_file
 from flodl_wire.faults import Broken
 from flodl_wire.plane_messages import TensorSpec
 
@@ -71,3 +71,10 @@ def test_a_full_disk_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch:
     with safe_open(tmp_path / checkpoint.NAME, "np") as file:
         assert file.metadata() == {"epoch": "1"}
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_data_begins_at_a_multiple_of_eight(length: int) -> None:
+    header = tensor_file.write_header([("w" * (length + 1), "F32", [2])], {})
+    assert len(header) % 8 == 0 and int.from_bytes(header[:8], "little") == len(header) - 8
+    assert len(header.rstrip(b" ")) > len(header) - 8
