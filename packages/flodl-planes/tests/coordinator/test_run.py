@@ -222,6 +222,15 @@ def test_the_result_adds_up(paper: Any) -> None:
     assert result.rounds == len(world.rounds) - 1
 
 
+def test_the_last_average_counts_although_no_deposit_tells_of_it(paper: Any) -> None:
+    world = paper({"here": [0]}, samples=10, mode="cpu_sync").load().finish()  # one batch of 10 ms, an average of 1 ms
+    result = world.told(hub_messages.Finished)[0].result
+    assert (result.rounds, result.ranks[0].wait_s, result.sync_share) == (1, 0.001, 0.0909)
+    spent = [each for row in world.told(hub_messages.Timeline) for each in row.spent]
+    assert sum(each.averaging_s for each in spent) == 0.001
+    assert world.told(hub_messages.Progress)[-1].sync_share == 0.0909
+
+
 def test_a_loss_that_is_not_finite_is_said_once_per_rank(paper: Any) -> None:
     world = paper({"here": [0]}, mode="cpu_sync").load()
     for _ in range(2):

@@ -145,9 +145,13 @@ class Accounts:
         self.epoch = Tally(done.ended, done.ended)
         return done
 
-    def touch(self, now: float) -> None:
-        """The last average stands in every rank at `now`."""
+    def applied(self, rank: int, sync_ms: float, now: float) -> None:
+        """The run's last average, which no deposit tells of, stands in `rank`."""
         self.run.ended = max(self.run.ended, now)
+        work = self.run.work.get(rank)
+        if work is not None:  # else it only got the model that it was to begin with
+            work.wait_ms += sync_ms
+            work.sync_ms += sync_ms
 
     @property
     def recent_rate(self) -> float:

@@ -241,7 +241,7 @@ class Coordinator:
             reports.evaluated(message.epoch, dict(message.metrics))
             return [*reports.epochs(now), *self._close_when_ready(now)]
         self._applied[rank] = message.sync_ms
-        self.accounts.touch(now)
+        self.accounts.applied(rank, message.sync_ms, now)
         return self._close_when_ready(now)
 
     def _round_done(self, event: RoundDone, now: float) -> list[HubOrder]:
