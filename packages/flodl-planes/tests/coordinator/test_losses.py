@@ -28,6 +28,19 @@ def test_a_dead_ranks_samples_go_to_the_others(paper: Any) -> None:
     assert (result.degraded, result.why) == (True, "rank 1 on here: killed by signal 9")
 
 
+def test_a_rounds_row_tells_of_those_who_were_in_it(paper: Any) -> None:
+    world = paper({"here": [0, 1, 2]}, samples=300).load()
+    while not world.rows("round"):
+        world.step()
+    world.kill(1)
+    world.tick(1.0)
+    while len(world.rows("round")) < 2:
+        world.step()
+    before, after = world.rows("round")
+    assert (list(before["batches"]), list(before["ms"])) == (["0", "1", "2"], ["0", "1", "2"])
+    assert (list(after["batches"]), list(after["ms"])) == (["0", "2"], ["0", "2"]), "the dead one's last window is over"
+
+
 def test_an_accepted_deposit_stays_merged_when_its_rank_dies(paper: Any) -> None:
     world = paper({"here": [0, 1]}).load()
     world.deposit(1)

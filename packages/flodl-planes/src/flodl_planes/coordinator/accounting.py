@@ -107,7 +107,8 @@ class Accounts:
         self.resumed = ""  # the checkpoint that it went on from
         self.rounds = 0
         self._round_ms: deque[float] = deque(maxlen=10_000)
-        self.last: dict[int, tuple[int, Deposit]] = {}
+        self.last: dict[int, tuple[int, Deposit]] = {}  # of each rank the last window that it worked in
+        self.round: dict[int, tuple[int, Deposit]] = {}  # what the last round took in
         self._recent: deque[tuple[float, int]] = deque()
 
     def begin(self, now: float) -> None:
@@ -118,6 +119,7 @@ class Accounts:
 
     def merged(self, now: float, took: dict[int, tuple[int, Deposit]]) -> None:
         """A round is complete: per rank the batches and the deposit it took in."""
+        self.round = took
         for rank, (batches, deposit) in took.items():
             self.run.add(rank, batches, deposit)
             self.epoch.add(rank, batches, deposit)

@@ -97,7 +97,7 @@ def epoch_row(result: EpochResult, spans: list[Span], tally: Tally, at: float) -
 
 
 def round_row(training: Training, accounts: Accounts, at: float) -> dict[str, Any]:
-    """A round's line of metrics.jsonl."""
+    """A round's line of metrics.jsonl; `sync_ms`: what the average before it cost the rank that it cost most."""
     return {
         "kind": "round",
         "t": round(at, 3),
@@ -107,13 +107,13 @@ def round_row(training: Training, accounts: Accounts, at: float) -> dict[str, An
         "loss": accounts.epoch.loss,
         "samples_per_s": round(accounts.recent_rate, 3),
         "anchor": training.dealer.anchor_rank,
-        "batches": {str(rank): batches for rank, (batches, _) in sorted(accounts.last.items())},
+        "batches": {str(rank): batches for rank, (batches, _) in sorted(accounts.round.items())},
         "ms": {
             str(rank): round((deposit.compute_ms + deposit.data_ms) / batches, 3)
-            for rank, (batches, deposit) in sorted(accounts.last.items())
+            for rank, (batches, deposit) in sorted(accounts.round.items())
             if batches
         },
-        "sync_ms": round(max((deposit.sync_ms for _, deposit in accounts.last.values()), default=0.0), 3),
+        "sync_ms": round(max((deposit.sync_ms for _, deposit in accounts.round.values()), default=0.0), 3),
     }
 
 
