@@ -1,4 +1,4 @@
-"""Ranks of unequal speed: the fast one does more, and both arrive together."""
+"""Ranks of unequal speed: the fast one does more, and both arrive together. And what ranks tell of their time."""
 
 from __future__ import annotations
 
@@ -26,3 +26,17 @@ def test_a_rank_three_times_as_slow_does_a_third_and_nobody_waits(project: Make)
     print(f"shares {ratio:.2f} : 1, {took:.3f} of the ideal time")
     assert ratio == pytest.approx(SLOWER, rel=0.2)
     assert took <= 1.15
+
+
+@pytest.mark.parametrize("script", ["plain_rank.py", "learning_rank.py", "learning_trainer.py"])
+def test_what_ranks_tell_of_their_time_adds_up(project: Make, script: str) -> None:
+    """Those without torch, which many tests stand on, as those of the Trainer."""
+    words = ["--samples", "4000", "--epochs", "2", "--batch-ms", "2"]
+    made = project(train={"run": rank_command(script, *words), "mode": "cpu_sync"})  # an average for each batch
+    run = made.start("@one", "train")
+    run.done()
+    result = run.result()
+    told = [(rank["busy_s"] + rank["wait_s"]) / result["wall_s"] for rank in result["ranks"]]
+    print(f"of {result['wall_s']:.2f} s the ranks tell {told}, averages {result['sync_share']}")
+    assert all(0.75 <= share <= 1.02 for share in told), result
+    assert result["sync_share"] > 0.02

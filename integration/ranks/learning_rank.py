@@ -20,8 +20,10 @@ from linear_problem import BATCH, MOMENTUM, RATE, WIDTH, problem
 from plain_rank import follow
 
 from flodl_planes.plane.layout import lay_out
-from flodl_planes.plane.rank_plane import RankPlane, Reduced
+from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
+from flodl_planes.rank.meter import Meter
+from flodl_planes.rank.windows import cut
 from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import (
@@ -29,6 +31,7 @@ from flodl_wire.plane_messages import (
     EvalDone,
     Plan,
     RankHello,
+    Round,
     TensorSpec,
     Terms,
 )
@@ -88,36 +91,30 @@ def main() -> int:
     plane = RankPlane.connect(envelope.relay_socket, hello, live)
     print(f"rank {place.rank} of {place.world_size} on {place.host}, pid {os.getpid()}", flush=True)
 
-    def work(plan: Plan) -> None:
+    def work(plan: Plan) -> Deposit:
         if plan.evaluate is not None:
             off = float(np.linalg.norm(weight - truth))
             plane.send(EvalDone(plan.evaluate, {"off": off}, 0.1))
         if plan.save is not None:
             plane.send_state(plan.save, state_file(momentum), 0.1)
         order = np.random.RandomState(plan.epoch).permutation(given.samples)
-        began, steps, loss = time.perf_counter(), 0, 0.0
-        for start, count in plan.spans:
-            for at in range(start, start + count, given.batch_size):
-                indices = order[at : min(at + given.batch_size, start + count)]
-                error = data[indices] @ weight - wanted[indices]
-                momentum[:] = MOMENTUM * momentum + data[indices].T @ error / len(indices)
-                weight[:] -= RATE * momentum
-                loss += float((error**2).sum())
-                steps += 1
-                time.sleep(given.batch_ms / 1e3)  # plays a device's pace
-        samples = sum(count for _, count in plan.spans)
-        spent = (time.perf_counter() - began) * 1e3
+        meter = Meter()
+        for start, count in cut(plan.spans, given.batch_size):
+            began = time.perf_counter()
+            indices = order[start : start + count]
+            error = data[indices] @ weight - wanted[indices]
+            momentum[:] = MOMENTUM * momentum + data[indices].T @ error / count
+            weight[:] -= RATE * momentum
+            time.sleep(given.batch_ms / 1e3)  # plays a device's pace
+            meter.done(began, time.perf_counter(), count, worked=True)
+            meter.lost(float((error**2).mean()), count)
         if given.record:  # before anybody can have it: what dies in between is done again by another
             with (given.record / f"{os.getpid()}.jsonl").open("a") as file:
                 print(json.dumps([plan.epoch, plan.spans]), file=file)
-        plane.send(
-            Deposit(
-                window=plan.window, steps=steps, samples=samples, compute_ms=spent, loss_sum=loss, loss_samples=samples
-            )
-        )
+        return meter.deposit(plan.window)
 
-    def averaged(done: Reduced) -> None:
-        if done.round.given and done.round.state:
+    def averaged(done: Round) -> None:
+        if done.given and done.state:
             momentum[:] = np.frombuffer(bytes(plane.restored()[-momentum.nbytes :]), np.float32)
             print("momentum is back", flush=True)
 

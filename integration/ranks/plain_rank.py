@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from flodl_planes.plane.layout import lay_out
-from flodl_planes.plane.rank_plane import RankPlane, Reduced
+from flodl_planes.plane.rank_plane import RankPlane
 from flodl_planes.plane.segment import Segment
+from flodl_planes.rank.meter import Meter
+from flodl_planes.rank.windows import cut
 from flodl_planes.role.place import local_cluster, read_envelope
 from flodl_wire.faults import Fault
 from flodl_wire.plane_messages import (
@@ -83,11 +85,7 @@ def main() -> int:
     pause = given.batch_ms / 1e3 * (float(factor) if int(slow_rank) == place.rank else 1.0)
     leave_rank, leave_window, leave_code = map(int, given.exit.split(":"))
 
-    sync_ms, idle_since = 0.0, time.perf_counter()  # of averages since the last deposit; since when the rank waits
-
-    def work(plan: Plan) -> None:
-        nonlocal sync_ms, idle_since
-        waited = (time.perf_counter() - idle_since) * 1e3
+    def work(plan: Plan) -> Deposit:
         if (place.rank, plan.window) == (leave_rank, leave_window):
             print(f"rank {place.rank} leaves in window {plan.window}", flush=True)
             sys.exit(leave_code)
@@ -96,38 +94,18 @@ def main() -> int:
             if given.hostile:
                 metrics = {"accuracy": 1 - 0.5 ** (plan.evaluate + 1), "<b>metric</b>": 0.5**plan.evaluate}
             plane.send(EvalDone(plan.evaluate, metrics, 0.1))
-        samples = sum(count for _, count in plan.spans)
-        steps = -(-samples // given.batch_size)
         while given.hold and plan.epoch == given.epochs - 1 and not given.hold.exists():
             time.sleep(0.02)
         if given.hostile:
             print(f"window {plan.window}: {HOSTILE}", flush=True)
-        began = time.perf_counter()
-        first = 0.0
-        for number in range(steps):
+        meter = Meter()
+        for _, samples in cut(plan.spans, given.batch_size):
+            began = time.perf_counter()
             time.sleep(pause)  # plays a device's pace
             numbers[:] += place.rank + 1
-            if number == 0:
-                first = (time.perf_counter() - began) * 1e3
-        spent = (time.perf_counter() - began) * 1e3
-        plane.send(
-            Deposit(
-                window=plan.window,
-                steps=steps,
-                samples=samples,
-                compute_ms=spent,
-                first_ms=first,
-                wait_ms=waited,
-                sync_ms=sync_ms,
-                loss_sum=float(samples) / (1 + plan.window / 8 if given.hostile else 1),
-                loss_samples=samples,
-            )
-        )
-        sync_ms, idle_since = 0.0, time.perf_counter()
-
-    def averaged(done: Reduced) -> None:
-        nonlocal sync_ms
-        sync_ms = done.ms
+            meter.done(began, time.perf_counter(), samples, worked=True)
+            meter.lost(1 / (1 + plan.window / 8) if given.hostile else 1.0, samples)
+        return meter.deposit(plan.window)
 
     stop_rank, stop_where = given.stop.split(":")
 
@@ -135,7 +113,7 @@ def main() -> int:
         if (place.rank, where) == (int(stop_rank), stop_where):
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    code = follow(plane, place.rank, work, averaged, told=lambda: stop_at("told"))
+    code = follow(plane, place.rank, work, told=lambda: stop_at("told"))
     stop_at("left")
     while given.linger and not given.linger.exists():
         time.sleep(0.02)
@@ -145,24 +123,35 @@ def main() -> int:
 def follow(
     plane: RankPlane,
     rank: int,
-    work: Callable[[Plan], None],
-    averaged: Callable[[Reduced], None],
+    work: Callable[[Plan], Deposit],
+    averaged: Callable[[Round], None] = lambda done: None,
     told: Callable[[], None] = lambda: None,
 ) -> int:
-    """The exit code. `averaged` is called behind each average, before it is confirmed; `told` when it is told to
-    leave.
+    """The exit code. `work` does a plan; its deposit goes out with what the Trainer's ranks tell of the round before.
+    `averaged` is called behind each average, before it is confirmed; `told` when it is told to leave.
     """
+    sync_ms, idle_since = 0.0, time.perf_counter()  # of averages since the last deposit; since when the rank waits
+
+    def hand_in(plan: Plan) -> None:
+        nonlocal sync_ms, idle_since
+        waited = (time.perf_counter() - idle_since) * 1e3
+        deposit = work(plan)
+        deposit.wait_ms, deposit.sync_ms = waited, sync_ms
+        plane.send(deposit)
+        sync_ms, idle_since = 0.0, time.perf_counter()
+
     while True:
         message = plane.receive()
         if isinstance(message, Plan):
-            work(message)
+            hand_in(message)
         elif isinstance(message, Round):
             done = plane.reduce(message)
-            averaged(done)
+            sync_ms += done.ms
+            averaged(done.round)
             if done.round.confirm:
                 plane.send(Applied(done.round.round, done.ms))
             if plan := done.round.plans.get(str(rank)):
-                work(plan)
+                hand_in(plan)
         elif isinstance(message, Finish):
             told()
             plane.send(Leaving())
