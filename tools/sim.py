@@ -52,11 +52,11 @@ class Link:
 
     @property
     def sync_ms(self) -> float:
-        """One chunk more than one way: the last chunk of the sum goes up before the last of the average comes down.
-        Sealing, heads and TCP take 3 %.
+        """From the order's arrival on. One chunk more than one way: the last chunk of the sum goes up before the last
+        of the average comes down. Sealing, heads and TCP take 3 %.
         """
         chunk = min(1 << 20, 4 * self.parameters)
-        return 1.03 * 8 * self.share * (4 * self.parameters + chunk) / (self.rate * 1e3) + 3 * self.delay_ms
+        return 1.03 * 8 * self.share * (4 * self.parameters + chunk) / (self.rate * 1e3) + 2 * self.delay_ms
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Case:
     epochs: int = 200
     sync_ms: float = 2.0
     evaluate_ms: float = 0.0
-    latency_ms: float = 0.5  # one message between a rank and the hub
+    latency_ms: float = 0.5  # one message between a rank and the hub, unless the link's delay is longer
     jitter: float = 0.05  # standard deviation of a batch's time, as a share of it
     mood: float = 0.0  # and of a rank's speed, which it keeps for half a second
     mode: str = "cpu_cadence"
@@ -96,6 +96,7 @@ class World:
 
     def __init__(self, case: Case, seed: int = 0) -> None:
         self.case = case
+        self._latency_ms = max(case.latency_ms, case.link.delay_ms if case.link else 0.0)
         self.now = 0.0
         self.result: RunResult | None = None
         self.windows: list[dict[int, int]] = []
@@ -153,9 +154,9 @@ class World:
             elif isinstance(order, WriteCheckpoint):
                 self._after(1.0, lambda: self._tell(CheckpointWritten("checkpoint")))
             elif isinstance(order, SendRank) and isinstance(order.message, Finish):
-                self._after(self.case.latency_ms, lambda rank=order.rank: self._tell(FromRank(rank, Leaving())))  # type: ignore[misc]
+                self._after(self._latency_ms, lambda rank=order.rank: self._tell(FromRank(rank, Leaving())))  # type: ignore[misc]
             elif isinstance(order, SendRank) and isinstance(order.message, Plan):
-                self._after(self.case.latency_ms, lambda to=order.rank, plan=order.message: self._lay_ready(to, plan))  # type: ignore[misc]
+                self._after(self._latency_ms, lambda to=order.rank, plan=order.message: self._lay_ready(to, plan))  # type: ignore[misc]
             elif isinstance(order, Tell) and isinstance(order.message, Finished):
                 self.result = order.message.result
             elif isinstance(order, Tell) and isinstance(order.message, HubFailed):
@@ -173,20 +174,18 @@ class World:
             }
         )
         cost = (self.case.link.sync_ms if self.case.link else self.case.sync_ms) * self._noise()
-        self._costs.append((self.now, cost))
-        began = self.now + self.case.latency_ms / 1e3
+        self._costs.append((self.now, cost + 2 * self._latency_ms))  # the deposit's way and the order's counted in
+        began = self.now + self._latency_ms / 1e3
         self._after(
             cost + 1e-6, lambda: self._tell(RoundDone(round.round, round.attempt))
         )  # what it sends comes behind
         for rank in range(len(self.case.ms)):
             self._sync[rank] = 0.0 if round.apart else cost
-            self._after(self.case.latency_ms + cost, lambda rank=rank: self._applied(rank, round, began))  # type: ignore[misc]
+            self._after(self._latency_ms + cost, lambda rank=rank: self._applied(rank, round, began))  # type: ignore[misc]
 
     def _applied(self, rank: int, round: Round, began: float) -> None:
         if round.confirm:
-            self._after(
-                self.case.latency_ms, lambda: self._tell(FromRank(rank, Applied(round.round, self._sync[rank])))
-            )
+            self._after(self._latency_ms, lambda: self._tell(FromRank(rank, Applied(round.round, self._sync[rank]))))
         if rank in self._owed:
             self._owed.discard(rank)
             self._late[rank] = (self.now - self._idle_since[rank]) * 1e3
@@ -224,7 +223,7 @@ class World:
             deposit.late_ms = self._late.pop(rank, 0.0)
         self._busy.discard(rank)
         self._idle_since[rank] = self.now
-        self._after(self.case.latency_ms, lambda: self._tell(FromRank(rank, deposit)))
+        self._after(self._latency_ms, lambda: self._tell(FromRank(rank, deposit)))
         self._go_on(rank)
 
     def _work(self, rank: int, plan: Plan) -> None:
@@ -236,7 +235,7 @@ class World:
         if plan.evaluate is not None:
             epoch, began = plan.evaluate, self.case.evaluate_ms * speeds[rank]
             self._after(
-                began + self.case.latency_ms,
+                began + self._latency_ms,
                 lambda: self._tell(FromRank(rank, EvalDone(epoch, {"accuracy": 0.9}, began))),
             )
         samples = sum(count for _, count in plan.spans)
@@ -302,6 +301,7 @@ CASES = [
     replace(LARGE, name="25 M, 20 Mbit/s", link=Link(20, 25e6, 20.0)),
     replace(LARGE, name="25 M, 1 Gbit/s", link=Link(1000, 25e6)),
     replace(LARGE, name="4 M, 100 Mbit/s + 20 ms", ms=(8.0, 20.0), link=Link(100, 4e6, 20.0)),
+    replace(LARGE, name="0.2 M, 1 Gbit/s + 150 ms", ms=(8.0, 20.0), link=Link(1000, 2e5, 150.0)),
 ]
 
 

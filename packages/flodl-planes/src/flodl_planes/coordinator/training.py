@@ -22,6 +22,7 @@ import msgspec
 from flodl_planes.coordinator.accounting import Accounts, Carried
 from flodl_planes.coordinator.callback_rank import CallbackRank
 from flodl_planes.coordinator.cohort import READY, SILENT, Cohort
+from flodl_planes.coordinator.costs import Costs
 from flodl_planes.coordinator.dealing import Dealer
 from flodl_planes.coordinator.hub_events import CommitRound, HubOrder, SendRank, StartRound
 from flodl_planes.coordinator.pieces import Pieces
@@ -59,6 +60,7 @@ class Training:
         self.issued_at = 0.0
         self._deposited_at: dict[int, float] = {}
         self._pieces = Pieces()
+        self._costs = Costs()
         self.open: OpenRound | None = None
         self.interrupted = False
         self.final = False  # the last average is decided
@@ -101,6 +103,8 @@ class Training:
                 f"it delivered window {deposit.window}, expected was {expected}",
             )
         first = self._pieces.count.get(rank, 0) == 0
+        if first:
+            deposit = self._costs.whole(rank, deposit)
         deposit = self._pieces.deposited(rank, deposit, now)
         wanted = samples_in(_spans(plan))
         if deposit.samples != wanted:
@@ -215,6 +219,10 @@ class Training:
         took = {rank: (self.plans[rank], self.deposits[rank]) for rank in sorted(self.plans)}
         self._learn(took)
         self._round += 1
+        if self.ahead:
+            self._costs.hidden()
+        else:
+            self._costs.ordered(self._deposited_at, now)
         return self._order(OpenRound(self._round, 0, took, False, free=bool(self.ahead)), now)
 
     # --- pieces of the window in hand

@@ -1,7 +1,8 @@
 """When averaging takes too large a share of a window, the window grows; it never shrinks for freshness.
 
-What an average costs is measured where it costs most: at the rank at the end of the slowest road, from the order to
-average until the average stands in its model. So the window a link needs follows from the link, whatever its rate.
+What an average costs is measured where it costs most: at the rank at the end of the slowest road, with all that it
+stands still for it (coordinator/costs.py). So the window a link needs follows from the link, whatever its rate and its
+delay.
 """
 
 from __future__ import annotations
