@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from flodl_agent.events import DialFailed
+from flodl_wire.resending import resend_soon
 
 _TELLING = ("refused", "timeout", "other", "route")  # of several failures, the one worth reporting
 _STAGGER = 0.25  # seconds, RFC 8305's "connection attempt delay"
@@ -41,6 +42,7 @@ async def connect(host: str, port: int, seconds: float) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         keep_alive(sock)
+        resend_soon(sock)
         try:
             await asyncio.get_running_loop().sock_connect(sock, address)
         except OSError as err:

@@ -19,6 +19,7 @@ from flodl_window.http_door import HttpConnection, Pages, is_request_start
 from flodl_window.join_link import JoinLink, LinkOwner
 from flodl_wire import preface
 from flodl_wire.faults import Fault, Refused
+from flodl_wire.resending import resend_soon
 
 # A reader of state.json behind a crowd of a thousand waits for their accepts (cheap), not for their handshakes: those
 # get so many seconds in each turn of the loop (on a busy box fewer fit in), and only one while a crowd still comes in.
@@ -156,6 +157,7 @@ class Stranger(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            resend_soon(sock)
         self._door.enter(self)
         self._timer = asyncio.get_running_loop().call_later(self._door.limits.preface_s, self._time_out)
 

@@ -25,6 +25,7 @@ from flodl_wire.faults import Fault, Transient
 from flodl_wire.messages import encode_message
 from flodl_wire.plane_messages import RelayBeat
 from flodl_wire.records import RECORD
+from flodl_wire.resending import resend_soon
 
 DIAL_EVERY_S = 0.5
 BULK = 18 * RECORD  # a chunk with its head in one write: 6 % less processor time a round than 256 KiB at a time
@@ -266,3 +267,4 @@ def prepare(sock: socket.socket) -> None:
     """TCP_NODELAY: with Nagle and delayed acknowledgements each small frame costs tens of milliseconds."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        resend_soon(sock)
