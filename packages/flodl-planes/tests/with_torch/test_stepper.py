@@ -143,6 +143,15 @@ def test_the_linear_rule_is_off_unless_asked_for() -> None:
     assert stepper(world=4, lr_scale_ratio=0.5)[0].learning_rate == pytest.approx(0.25)
 
 
+def test_a_schedule_comes_to_the_end_of_a_window_that_has_nothing_for_this_rank() -> None:
+    made, _ = stepper(
+        scheduler=lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)), accumulate=2
+    )
+    made.begin(plan(8, world_batches=6), 0)
+    made.flush()
+    assert made.learning_rate == pytest.approx(0.1 / 8), "seven steps of all ranks"
+
+
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     with pytest.raises(Refused, match="moves by a metric"):
         stepper(scheduler=lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))

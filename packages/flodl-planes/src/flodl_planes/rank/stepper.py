@@ -103,9 +103,13 @@ class Stepper:
         self.under_way = False
 
     def flush(self) -> None:
-        """The window ends: what was gathered becomes a step, for the average is made of whole ones."""
+        """The window ends: what was gathered becomes a step, for the average is made of whole ones. The schedule comes
+        to its end too where it had no batches for us.
+        """
         if self.gathered:
             self._step()
+        elif self._batches == 0:
+            self._schedule_at(self._start + self._all)
 
     def _step(self) -> None:
         optimizer, wishes = self.optimizer, self._wishes
@@ -122,8 +126,7 @@ class Stepper:
             self._scaled_step(self._scaler)
         optimizer.zero_grad(set_to_none=True)
         self.gathered = 0
-        if wishes.scheduler_by == "step":
-            self._schedule((self._start + self._batches * self._all // self._ours) // wishes.accumulate)
+        self._schedule_at(self._start + self._batches * self._all // self._ours)
         self._stepped = True
 
     def _scaled_step(self, scaler: Any) -> None:
@@ -144,6 +147,11 @@ class Stepper:
                 f"the gradient scaler (amp='fp16') is down at {SMALLEST_SCALE:g} and leaves every step out",
                 "lower the learning rate, look at the loss for infinities, or use amp='bf16'",
             )
+
+    def _schedule_at(self, batches: int) -> None:
+        """All ranks have done so many."""
+        if self._wishes.scheduler_by == "step":
+            self._schedule(batches // self._wishes.accumulate)
 
     def _schedule(self, target: int) -> None:
         if self._scheduler is None or target <= self._scheduled:
