@@ -151,7 +151,7 @@ def test_a_host_that_is_off_is_a_row_and_keeps_nobody_waiting(hosts: Cluster) ->
 
 def test_a_shell_that_prints_a_banner_is_read_all_the_same_and_named(hosts: Cluster) -> None:
     for name in (".bashrc", ".profile"):
-        (hosts.lab.home("tower") / name).write_text("printf 'Welcome to {\"host\": \"tower\"}! '\n")
+        (hosts.lab.home("tower") / name).write_text('printf \'Welcome to {"host": "tower"}! \'\n')
     done = probe(hosts, "--json")
     found = rows(done)
     assert done.returncode == 0, done.stdout

@@ -189,9 +189,7 @@ def test_a_changed_host_key_is_never_accepted(window: FakeWindow, box: Box, sshd
     assert "Host key verification failed" in event(running, "exited").text
 
 
-def test_a_tunnel_leads_the_agent_to_us_by_a_port_that_ssh_was_given(
-    window: FakeWindow, box: Box, sshd: Sshd
-) -> None:
+def test_a_tunnel_leads_the_agent_to_us_by_a_port_that_ssh_was_given(window: FakeWindow, box: Box, sshd: Sshd) -> None:
     host = over_ssh(box, window, sshd)
     ours = host.agent.controller_port
     host.tunnel, host.agent.controller_host, host.agent.controller_port = ours, "192.0.2.7", 1

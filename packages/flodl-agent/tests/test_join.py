@@ -146,7 +146,7 @@ def test_a_token_may_stand_in_a_file(window: FakeWindow, box: Box, train: str) -
 def test_a_flaw_of_this_box_is_2_before_anybody_is_dialled(
     box: Box, train: str, words: tuple[str, ...], said: str
 ) -> None:
-    box.script("flodl-probe", "print('{\"devices\": [], \"notes\": []}')")
+    box.script("flodl-probe", 'print(\'{"devices": [], "notes": []}\')')
     running = join(box, *words)
     assert running.wait() == 2, running.said()
     assert said in running.said() and "Traceback" not in running.said()
@@ -178,9 +178,7 @@ def test_a_wrong_token_is_told_apart_from_a_closed_port(
     assert closed.wait() == 1 and "nothing listens on that port (refused " in closed.said()
 
 
-def test_it_persists_through_two_runs_and_joins_no_finished_one_twice(
-    window: FakeWindow, box: Box, train: str
-) -> None:
+def test_it_persists_through_two_runs_and_joins_no_finished_one_twice(window: FakeWindow, box: Box, train: str) -> None:
     running = join(box, there(window), "--token", TOKEN, "--bin", train, "--devices", "cpu:1", "--persist")
     serve(window, box, "first")
     again = window.link()

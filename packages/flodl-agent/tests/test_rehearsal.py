@@ -118,18 +118,14 @@ def test_the_model_is_signed_with_the_arguments_that_the_run_states(window: Fake
 
 
 @pytest.mark.parametrize("words", [("--bin", "train.py", "--"), ("--bin", "train.py", "--", "-a")])
-def test_arguments_of_its_own_need_no_visit(
-    window: FakeWindow, box: Box, train: str, words: tuple[str, ...]
-) -> None:
+def test_arguments_of_its_own_need_no_visit(window: FakeWindow, box: Box, train: str, words: tuple[str, ...]) -> None:
     join(box, there(window), *WORDS, *words)
     hello = window.link().wait_for(Hello)
     assert not hello.rehearsal and hello.model_sig == f"{len(words) - 2 + 170:064x}"
 
 
 @pytest.mark.parametrize("line", ["python -m package.train", "python -u -mpackage.train", "python -m package"])
-def test_a_module_of_the_project_is_asked_like_a_script(
-    window: FakeWindow, box: Box, train: str, line: str
-) -> None:
+def test_a_module_of_the_project_is_asked_like_a_script(window: FakeWindow, box: Box, train: str, line: str) -> None:
     package = box.project / "package"
     package.mkdir()
     for name in ("train.py", "__main__.py"):

@@ -48,7 +48,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--identity", metavar="FILE", help="the key for --ssh, --source and --data-source")
     made.add_argument("--token", metavar="HEX|@FILE", help="the run's token; @FILE keeps it out of `ps`")
     made.add_argument("--bin", metavar="LINE", help="the program, from the project's folder: train.py, python -m x")
-    made.add_argument("--source", metavar="SPEC", help="pull the program: rsync://…:/tree, file:///abs, git+https://…#ref")
+    made.add_argument(
+        "--source", metavar="SPEC", help="pull the program: rsync://…:/tree, file:///abs, git+https://…#ref"
+    )
     made.add_argument("--source-cwd", metavar="DIR", help="its folder in there; a published run says that itself")
     made.add_argument("--source-build", metavar="LINE", help="its build, a shell line (likewise)")
     made.add_argument("--source-bin", metavar="FILE", help="what to run, relative to its folder (likewise)")
@@ -56,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--host", metavar="NAME", help="this box's name in the run (default: FLODL_HOST_NAME, its own)")
     made.add_argument("--devices", metavar="LIST", help="all (every GPU; the default), 0,1 or cpu:2")
     made.add_argument("--data-path", metavar="DIR", help="the data's folder on this box")
-    made.add_argument("--data-source", metavar="SPEC", help="mount it there, read-only: sshfs://[user@]host[:port]:/abs")
+    made.add_argument(
+        "--data-source", metavar="SPEC", help="mount it there, read-only: sshfs://[user@]host[:port]:/abs"
+    )
     made.add_argument("--gpu-ram-share", type=float, metavar="X", help="share of memory an integrated GPU may take")
     made.add_argument("--no-sig-probe", action="store_true", help="do not ask the program for its model first")
     made.add_argument("--persist", action="store_true", help="dial again, for ever: 5 s, doubling to 60 s")

@@ -130,9 +130,7 @@ def owner(address: tuple[str, int], port: int) -> int | None:
     return None
 
 
-async def _up(
-    first: bytes, reader: asyncio.StreamReader, channel: Initiator, far_writer: asyncio.StreamWriter
-) -> None:
+async def _up(first: bytes, reader: asyncio.StreamReader, channel: Initiator, far_writer: asyncio.StreamWriter) -> None:
     """The rank's bytes to the controller."""
     data = first
     while True:

@@ -48,7 +48,7 @@ def _nccl(hosts: list[HostReport]) -> list[Finding]:
     newest = max(groups, key=lambda version: [int(part) if part.isdigit() else 0 for part in version.split(".")])
     archs = sorted({gpu.arch for host in giving for gpu in host.gpus if gpu.arch})
     dotted = ";".join(f"{arch[2:-1]}.{arch[-1]}" for arch in archs if arch.startswith("sm"))
-    build = f'fdl nccl build --tag v{newest}{f" --archs {chr(34)}{dotted}{chr(34)}" if dotted else ""}'
+    build = f"fdl nccl build --tag v{newest}{f' --archs {chr(34)}{dotted}{chr(34)}' if dotted else ''}"
     return [
         error(
             "nccl-skew",

@@ -23,9 +23,7 @@ def _said(*command: str) -> tuple[str | None, str]:
     """(what it printed, "") or (None, its last words)."""
     patience = deadlines.deadline(_PATIENCE)
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience, check=False
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience, check=False)
     except subprocess.TimeoutExpired:
         return None, f"it gave no answer in {patience:.0f} s"
     except OSError as err:
