@@ -80,7 +80,7 @@ OUTAGE_S = 9.5  # with pauses that double from 0.6 s the next try behind it woul
 WORDS_FAR = ["--numbers", "250000", "--samples", "24000", "--epochs", "1", "--batch-ms", "20"]
 
 
-@pytest.mark.skipif(not wakes_soon(), reason="connections wake as late as they like: that takes Linux 6.15 or newer")
+@pytest.mark.skipif(not wakes_soon(), reason="this kernel takes no longest pause, Linux does from 6.15 on")
 def test_a_cable_that_was_out_for_less_than_the_limit_of_silence_costs_no_host(far: Cluster) -> None:
     far.write({"train": {"run": rank_command("plain_rank.py", *WORDS_FAR), "mode": "cpu_cadence"}})
     run = far.start("@cluster", "train", env={"FLODL_NET_TIMEOUT_SCALE": "1"})
