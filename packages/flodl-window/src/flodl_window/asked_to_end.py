@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-TOGETHER = 0.3  # seconds in which signals are one: `timeout` and a closed terminal send to a process and to its group
+TOGETHER = 0.1  # seconds in which signals are one: `timeout` and a closed terminal send to a process and to its group
 
 
 class Wish(Enum):
