@@ -6,11 +6,13 @@ training. A script that has none would start to train instead, so only files tha
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import msgspec
@@ -88,9 +90,27 @@ def unasked(file: str, folder: str) -> str:
         text = (Path(folder) / Path(file).expanduser()).read_text(errors="replace")
     except OSError as err:
         return f"{file} cannot be read ({err.strerror or err})"
-    if _KNOWS_US.search(text) and "Trainer" in text:
+    if _KNOWS_US.search(text) and names_a_trainer(text):
         return ""
     return f"{file} itself imports no Trainer from flodl_planes"
+
+
+def names_a_trainer(text: str) -> bool:
+    """Whether this Python means one by that name, rather than tells of it in a comment. Of what cannot be read as
+    Python the script itself says what is wrong, when it is asked.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of strings that the script's own run complains about
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "Trainer" in text
+    return any(
+        (isinstance(node, ast.alias) and node.name == "Trainer")
+        or (isinstance(node, ast.Name) and node.id == "Trainer")
+        or (isinstance(node, ast.Attribute) and node.attr == "Trainer")
+        for node in ast.walk(tree)
+    )
 
 
 def probe(program: list[str], args: list[str], folder: str, environment: dict[str, str]) -> Signatures:
