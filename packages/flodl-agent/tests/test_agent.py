@@ -324,3 +324,11 @@ def test_the_keeper_is_told_once_that_training_is_whole_and_how_a_rank_that_stoo
     assert story.tell(Beat(trained=True)) == []
     exited = ev.Exited("rank 1", 1, signal=9, stood_still_s=15.2)
     assert story.sent(exited) == [RankExited(1, None, 9, stood_still_s=15.2)]
+
+
+def test_a_relay_that_was_ended_behind_the_training_takes_no_rank_with_it() -> None:
+    story = Story(*RUNNING, Beat(trained=True))
+    stood_still = ev.Exited("relay", None, signal=9, stood_still_s=15.2)
+    assert story.sent(stood_still) == [RelayExited(None, 9, stood_still_s=15.2)]
+    effects = story.tell(ev.Ticked(), after=TIMING.relay_linger + 0.1)
+    assert not any(isinstance(effect, ev.StopKeeper) for effect in effects) and story.agent.phase == "running"

@@ -235,6 +235,20 @@ def test_a_relay_that_is_killed_is_told_at_once_and_ends_the_host(run: Run) -> N
     assert alive(run.mark) == []
 
 
+def test_a_relay_that_is_stopped_behind_the_training_is_ended_and_its_ranks_are_left_alone(run: Run) -> None:
+    ranks = [pid for pid in alive(run.mark) if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    run.kill("flodl-planes", signal.SIGSTOP)
+    run.link.trained = True
+    exited = run.link.wait_for(RelayExited)
+    assert exited.signal == signal.SIGKILL and 2.0 < exited.stood_still_s < 4.0
+    threading.Event().wait(3.0)  # plays long work behind the training
+    assert run.link.all(HostFault) == [] == run.link.all(RankExited) and {*ranks} <= {*alive(run.mark)}
+    run.link.send(Abort("enough"))
+    run.link.answer_bye()
+    assert run.agent.wait() == 1
+    assert alive(run.mark) == []
+
+
 class Forked:
     """Two ranks that are forked, or about to be: their torch is a stand-in, which says that it loads and then does
     what `loading` says where it stands for both.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from flodl_window.aftermath import advice
 from flodl_window.aftermath.causes import find
 from flodl_window.aftermath.signals import in_words
+from flodl_wire.join_messages import RELAY_GONE
 
 Row = dict[str, Any]
 RESET = ["Traceback (most recent call last):", "RuntimeError: [gloo] Connection closed by peer [10.0.0.2]:4711"]
@@ -136,6 +137,16 @@ def test_a_rank_that_stood_still_behind_its_training_was_ended_by_us() -> None:
     (found,) = causes.before
     assert found.what == "rank 2 on node-b never exited: stopped by a signal for 15 s, then killed"
     assert "SIGSTOP" in found.meaning and "out of memory" not in found.meaning
+
+
+def test_so_was_a_relay_and_it_comes_before_the_ranks_that_it_had_not_told() -> None:
+    relay = {"t": 20.0, "kind": "relay_exited", "host": "node-b", "signal": 9, "stood_still_s": 15.2}
+    tail = [f"cannot train on: {RELAY_GONE}"]
+    rank = exited(20.1, "node-b", 2, code=1, tail=tail)
+    judged = verdict(20.1, "rank 2 on node-b exit 1", host="node-b", rank=2, tail=tail)
+    first = find([relay, rank, judged], {}).first
+    assert first is not None and first.what == "relay on node-b never exited: stopped by a signal for 15 s, then killed"
+    assert "SIGSTOP" in first.meaning
 
 
 def test_a_rank_that_stall_timeout_ended_was_ended_by_us_and_not_for_want_of_memory() -> None:

@@ -195,6 +195,14 @@ def test_a_killed_relay_is_the_cause_and_its_ranks_ends_are_echoes() -> None:
     assert failed(world) == "relay on node-a killed by signal 9 (out of memory?)"
 
 
+def test_a_relay_that_was_ended_behind_the_training_is_a_cause_only_by_the_ranks_it_had_not_told() -> None:
+    world = formed("cpu:2")
+    world.says("node-a", RelayExited(None, 9, stood_still_s=15.2))
+    assert not world.run.phase.terminal
+    world.says("node-a", RankExited(0, 1))
+    assert failed(world) == "rank 0 on node-a exit 1"
+
+
 def test_a_relay_that_only_follows_its_rank_is_not_the_cause() -> None:
     world = formed("cpu:1", "cpu:1")
     world.says("node-b", RelayExited(1))

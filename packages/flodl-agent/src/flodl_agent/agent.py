@@ -186,12 +186,12 @@ class Agent:
     def _note_exit(self, event: ev.Exited, now: float) -> list[Effect]:
         if event.rank is None:
             self._relay = False
-            if self._ranks and event.code != 0:
+            if self._ranks and event.code != 0 and not event.stood_still_s:  # else they need no more averages
                 how = f"exit {event.code}" if event.signal is None else f"killed by signal {event.signal}"
                 what = f"the relay of {self._hello.host} ended"
                 self._relay_fault = Broken("relay-died", what, f"{how}; its ranks can average no more")
                 self._relay_call = now + self._timing.relay_linger
-            return [ev.Send(RelayExited(event.code, event.signal, event.tail))]
+            return [ev.Send(RelayExited(event.code, event.signal, event.tail, event.stood_still_s))]
         self._ranks.discard(event.name)
         if not self._ranks and self._relay:
             self._relay_call = now + self._timing.relay_linger

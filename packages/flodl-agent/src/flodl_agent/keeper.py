@@ -180,7 +180,7 @@ class Keeper:
             if self.forking:
                 self.forking.watch(time.monotonic())
             self._watch_agent()
-            self._watch_ranks(time.monotonic())
+            self._watch_the_trained(time.monotonic())
             if self._nothing_left():
                 report(over=1)
                 return self._see_off(commands)
@@ -224,12 +224,12 @@ class Keeper:
         agent = descent.read_process(self.agent_pid)
         return agent is not None and agent.stopped
 
-    def _watch_ranks(self, now: float) -> None:
-        """Behind their training: KILL who is stopped, and what it started."""
+    def _watch_the_trained(self, now: float) -> None:
+        """Behind the training: KILL who is stopped, and what it started. A rank may still wait for the relay's word."""
         if not self.trained or self.ladder.begun or now < self.look_at:
             return
         tree = descent.descendants()
-        for pid in [pid for pid, (name, _) in self.children.items() if name.startswith("rank ")]:
+        for pid in [*self.children]:
             standstill = self.standstills.setdefault(pid, Standstill(self.standstill_s, now))
             self.look_at = now + standstill.every
             session = [process for process in tree if process.session == pid and not process.zombie]

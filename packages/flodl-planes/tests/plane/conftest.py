@@ -15,14 +15,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from flodl_planes.coordinator.transport_events import FromRank
+from flodl_planes.coordinator.transport_events import FromRank, RelayJoined
 from flodl_planes.hub.transport import HubTransport
 from flodl_planes.plane.layout import lay_out
 from flodl_planes.plane.rank_plane import RankPlane
+from flodl_planes.plane.sealed_socket import SealedSocket, dial
 from flodl_planes.plane.segment import Segment
 from flodl_planes.relay.process import Relay
 from flodl_wire.faults import Fault
-from flodl_wire.plane_messages import Deposit, Leaving, RankHello, Round, TensorSpec, Terms
+from flodl_wire.plane_messages import Deposit, Leaving, RankHello, RelayHello, Round, TensorSpec, Terms
 from flodl_wire.specs import RelaySpec
 
 SALT = bytes(range(16))
@@ -137,6 +138,14 @@ class World:
                 rank.connect()
         self.await_hellos(sum(map(len, self.hosts.values())))
         return self
+
+    def false_relay(self, host: str) -> SealedSocket:
+        """A relay of `host` that takes part in nothing; it is in when this returns, and nobody else will be for it."""
+        link = dial("127.0.0.1", self.port, SALT, lambda head, length: memoryview(bytearray(length)))
+        link.post(RelayHello(host, self.hosts.pop(host)))
+        while self.next(RelayJoined).host != host:
+            pass
+        return link
 
     def await_hellos(self, count: int) -> None:
         seen = 0

@@ -104,9 +104,7 @@ def test_ranks_of_one_world_end_with_the_very_same_bits(make_world: Any) -> None
 def test_nobody_applies_a_round_whose_host_is_lost_and_the_next_attempt_leaves_it_out(make_world: Any) -> None:
     """Host b is a false relay that takes part in nothing: the attempt cannot end, and its loss must cost only that."""
     world = make_world({"a": [0, 1], "b": [2], "c": [3]}, {"a"}, elements=3_000_000)
-    false = dial("127.0.0.1", world.port, bytes(range(16)), trash)
-    false.post(RelayHello("b", [2]))
-    del world.hosts["b"]
+    false = world.false_relay("b")
     world.start()
     working = [rank.take_part() for rank in world.ranks.values()]
     assert world.order(0, {"0": 0.25, "1": 0.25, "2": 0.25, "3": 0.25}, hosts=["a", "b", "c"], alone=False)
@@ -126,9 +124,7 @@ def test_nobody_applies_a_round_whose_host_is_lost_and_the_next_attempt_leaves_i
 
 def test_a_lost_host_can_leave_one_alone_who_then_averages_by_itself(make_world: Any) -> None:
     world = make_world({"a": [0, 1], "b": [2]}, {"a"}, elements=3_000_000)
-    false = dial("127.0.0.1", world.port, bytes(range(16)), trash)
-    false.post(RelayHello("b", [2]))
-    del world.hosts["b"]
+    false = world.false_relay("b")
     world.start()
     working = [rank.take_part() for rank in world.ranks.values()]
     assert world.order(0, {"0": 0.25, "1": 0.25, "2": 0.5}, hosts=["a", "b"], alone=False)
@@ -171,9 +167,7 @@ def test_messages_to_a_rank_that_is_gone_go_nowhere(make_world: Any) -> None:
 def test_no_commit_leaves_before_the_round_is_decided(make_world: Any) -> None:
     """Host b has every chunk of the average when it is lost in the moment of decision: it must not have applied it."""
     world = make_world({"a": [0], "b": [1]}, {"a"}, elements=600_000)
-    false = dial("127.0.0.1", world.port, bytes(range(16)), trash)
-    false.post(RelayHello("b", [1]))
-    del world.hosts["b"]
+    false = world.false_relay("b")
     world.start()
     chunks = 0
     with world.transport._lock:  # nothing is decided meanwhile

@@ -12,8 +12,8 @@ import pytest
 from flodl_planes.coordinator.transport_events import RelayLost, RoundDone
 from flodl_planes.hub.relay_link import RemoteLink
 from flodl_planes.plane.encoding import encoded_bytes
-from flodl_planes.plane.sealed_socket import Stream, dial
-from flodl_wire.plane_messages import CHUNK_BYTES, Deposit, RelayHello, Round, TensorSpec
+from flodl_planes.plane.sealed_socket import Stream
+from flodl_wire.plane_messages import CHUNK_BYTES, Deposit, Round, TensorSpec
 
 WAIT = 30.0
 WIRES = ["bf16", "int8"]
@@ -24,10 +24,6 @@ MIXED = [
     TensorSpec("f", [77], "F16", "param"),
     TensorSpec("n", [3], "I64", "buffer"),
 ]
-
-
-def trash(head: Any, length: int) -> memoryview:
-    return memoryview(bytearray(length))
 
 
 def section(rank: Any, dtype: str) -> Any:
@@ -143,10 +139,7 @@ def test_a_host_lost_in_the_middle_of_a_round_changes_nothing_that_is_owed(
     for with_a_third in (False, True):
         hosts = {"a": [0], "b": [1], "c": [2]} if with_a_third else {"a": [0], "b": [1]}
         world = make_world(hosts, {"a"}, elements=elements, wire=wire, outer=outer)
-        false = dial("127.0.0.1", world.port, bytes(range(16)), trash) if with_a_third else None
-        if false:
-            false.post(RelayHello("c", [2]))
-            del world.hosts["c"]
+        false = world.false_relay("c") if with_a_third else None
         world.start()
         weights = {"0": 0.5, "1": 0.5}
         world.round(0, {"0": 1.0}, hosts=[*hosts], alone=False)
@@ -225,9 +218,7 @@ def test_a_run_that_goes_on_takes_up_its_consensus_and_its_momentum(make_world: 
 
 def test_a_round_in_which_nobody_moves_after_a_broken_one_leaves_everything_as_it_was(make_world: Any) -> None:
     world = make_world({"a": [0], "b": [1], "c": [2]}, {"a"}, elements=3 * CHUNK_BYTES // 4, wire="bf16")
-    false = dial("127.0.0.1", world.port, bytes(range(16)), trash)
-    false.post(RelayHello("c", [2]))
-    del world.hosts["c"]
+    false = world.false_relay("c")
     world.start()
     everybody = ["a", "b", "c"]
     world.round(0, {"0": 1.0}, hosts=everybody, alone=False)

@@ -173,14 +173,15 @@ class Supervision:
             self._lose([life], incident, now, echo=host.failing or self.hub_gone)
 
     def relay_exited(self, name: str, report: RelayExited, now: float) -> None:
-        """By a signal it is a cause. By a code it may only say that its ranks are gone; the agent reports HostFault a
-        second later when they are not.
+        """By a signal it is a cause, unless it was ended behind the training: its ranks were told to leave, or fail
+        over it now. By a code it may only say that its ranks are gone; the agent reports HostFault a second later when
+        they are not.
         """
         host = self.hosts.get(name)
         if host is None or self.ending:
             return
-        host.relay_end = ending(report.code, report.signal)
-        if report.signal is not None and not self._all_ended(host):
+        host.relay_end = ending(report.code, report.signal, stood_still_s=report.stood_still_s)
+        if report.signal is not None and not report.stood_still_s and not self._all_ended(host):
             what = f"relay on {name} {host.relay_end}"
             self._host_failing(host, Incident(now, Surety.CAUSE, what, name, tail=report.tail), now)
         elif report.code == exits.HUB_LOST and not self.finished:

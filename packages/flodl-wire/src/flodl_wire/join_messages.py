@@ -163,6 +163,7 @@ class RelayExited(msgspec.Struct, tag="relay_exited", omit_defaults=True):
     code: int | None = None
     signal: int | None = None
     tail: list[str] = []
+    stood_still_s: float = 0.0  # it was stopped for so long behind the training, and ended for that
 
 
 class HostFault(msgspec.Struct, tag="host_fault", omit_defaults=True):

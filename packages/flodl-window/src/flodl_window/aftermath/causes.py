@@ -29,7 +29,7 @@ _OTHERS = re.compile(
     r"|remote process exited|peer (?:closed|has gone|went away)|socket (?:closed|timeout)|DistNetworkError"
     r"|DistStoreError"
     r"|ncclRemoteError|ncclSystemError|watchdog caught collective operation timeout|collective operation timeout"
-    r"|timed out (?:waiting for|after).*(?:clients|ranks|peers)|read timed? ?out|the relay (?:is|has) gone"
+    r"|timed out (?:waiting for|after).*(?:clients|ranks|peers)|read timed? ?out|relay (?:is|has) gone"
     r"|connectFullMesh"
     r"|dismissed:|the coordinator (?:is|has) gone|EOF from|end of (?:stream|file) from",
     re.IGNORECASE,
@@ -168,8 +168,10 @@ def _finding(row: dict[str, Any], expelled: dict[Any, float]) -> Finding | None:
         made.surety = 0 if signal is not None else 2
         return made
     if kind == "relay_exited" and (signal is not None or code):
-        made = Finding(at, f"relay on {host} {ending(code, signal)}", host, tail=tail, kind="relay")
-        made.meaning, made.echo = _meaning(code, signal), signal is None
+        stood_still_s = _number(row.get("stood_still_s"))
+        how = ending(code, signal, stood_still_s=stood_still_s)
+        made = Finding(at, f"relay on {host} {how}", host, tail=tail, kind="relay")
+        made.meaning, made.echo = _STOOD_STILL if stood_still_s else _meaning(code, signal), signal is None
         return made
     if kind == "fault":
         what = str(row.get("what", ""))

@@ -158,7 +158,13 @@ class Record:
                 )
             case join.RelayExited():
                 return self.row(
-                    now, "relay_exited", host=host, code=message.code, signal=message.signal, tail=message.tail[-TAIL:]
+                    now,
+                    "relay_exited",
+                    host=host,
+                    code=message.code,
+                    signal=message.signal,
+                    stood_still_s=round(message.stood_still_s, 1) or None,
+                    tail=message.tail[-TAIL:],
                 )
             case join.HostFault():
                 return self.row(
