@@ -10,6 +10,7 @@ import contextlib
 import json
 import random
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tools.chaos import judge
 
 from flodl_wire import environ
 
-SAMPLES, EPOCHS, KILLS = 480, 10, 5  # six chains: thirty moments
+SAMPLES, EPOCHS, KILLS = 480, 24, 5  # six chains: thirty moments, which come to no end of the training
 WORLDS = (3, 2, 4, 2)  # ranks of one run after the other
 WORDS = ("--epochs", EPOCHS, "--batch-ms", 8, "--ballast", 1_000_000, "--checkpoint-every", 0.05)
 TRAIN = {"run": rank_command("learning_rank.py", *map(str, WORDS)), "mode": "cpu_cadence"}
@@ -68,8 +69,7 @@ class Chain:
             until(lambda: self.phase() in ("training", "done", "failed"), 60, lambda: run.text)
             _let_run(run, self.dice.uniform(0.0, LIVES))
         if when == "save":
-            part = folder / ".checkpoint.safetensors.part"
-            until(lambda: part.exists() or run.process.poll() is not None, 30, lambda: run.text)
+            _let_save(run, folder / ".checkpoint.safetensors.part")
         victim = self.dice.choice(("all", "all", "launcher", "hub", "ctrl-c"))
         if victim == "ctrl-c":
             run.interrupt()
@@ -112,6 +112,12 @@ def _let_run(run: Running, seconds: float) -> None:
     """Until that moment, or the run's own end."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.process.wait(seconds)
+
+
+def _let_save(run: Running, part: Path) -> None:
+    """Until that file is being written, which takes some milliseconds, or the run's own end."""
+    while not part.exists() and run.process.poll() is None:
+        time.sleep(0.001)  # the run's time, which has an end
 
 
 def delivered(record: Path) -> judge.Positions:
