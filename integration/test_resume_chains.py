@@ -10,7 +10,6 @@ import contextlib
 import json
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,8 @@ class Chain:
             until(lambda: self.phase() in ("training", "done", "failed"), 60, lambda: run.text)
             _let_run(run, self.dice.uniform(0.0, LIVES))
         if when == "save":
-            _let_save(run, folder / ".checkpoint.safetensors.part")
+            part = folder / ".checkpoint.safetensors.part"
+            until(lambda: part.exists() or run.process.poll() is not None, 30, lambda: run.text, every=0.001)
         victim = self.dice.choice(("all", "all", "launcher", "hub", "ctrl-c"))
         if victim == "ctrl-c":
             run.interrupt()
@@ -112,12 +112,6 @@ def _let_run(run: Running, seconds: float) -> None:
     """Until that moment, or the run's own end."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.process.wait(seconds)
-
-
-def _let_save(run: Running, part: Path) -> None:
-    """Until that file is being written, which takes some milliseconds, or the run's own end."""
-    while not part.exists() and run.process.poll() is None:
-        time.sleep(0.001)  # the run's time, which has an end
 
 
 def delivered(record: Path) -> judge.Positions:
