@@ -19,7 +19,7 @@ Should that fail, for whatever reason, they are executed instead, and a note say
   pidfd: no remembered pid) and everything.
 - the keeper itself is stopped or stuck: the agent misses its answers, and ends the run on this host.
 - {"stop": g}, or TERM to the keeper: TERM to everything, KILL after g seconds.
-- {"trained": 1}: training is whole, and ranks only have to leave. One that is then stopped for the plan's
+- {"trained": 1}: training is whole, and ranks only have to leave. A child that is then stopped for the plan's
   `standstill_s` (standstill.py) is KILLed with its session; the others do as they like.
 - all children have ended: what they left behind is ended, and the agent is told that nothing is left. Until it lets go
   of us, it is watched while it says its goodbyes: on another box nobody else could end it.
@@ -73,7 +73,7 @@ class Keeper:
         self.silence = Silence(plan["silence_s"], time.monotonic())
         self.standstill_s: float = plan["standstill_s"]
         self.trained = False
-        self.standstills: dict[int, Standstill] = {}  # by rank's pid, behind its training
+        self.standstills: dict[int, Standstill] = {}  # by child's pid, behind the training
         self.stood_still: dict[int, float] = {}  # by pid: seconds, of those that were ended for it
         self.look_at = 0.0  # the next look at them
 

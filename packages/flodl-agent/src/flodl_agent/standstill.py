@@ -1,4 +1,4 @@
-"""Does a rank stand still behind its training? Pure; standard library only (the keeper uses it).
+"""Does a rank, or its relay, stand still behind the training? Pure; standard library only (the keeper uses it).
 
 What a script does there is its own, and may take hours: it evaluates, it draws, it waits for a disk. So its silence
 says nothing. But a process that a signal has stopped does none of that, and the run would wait for it without an end.
@@ -13,7 +13,7 @@ from flodl_agent.silence import Silence
 
 
 class Standstill:
-    """One rank's. `now` is in seconds of any steady clock; `every`: seconds between two looks at most."""
+    """One child's. `now` is in seconds of any steady clock; `every`: seconds between two looks at most."""
 
     def __init__(self, limit: float, now: float) -> None:
         self._silence = Silence(limit, now)
